@@ -20,6 +20,8 @@ pub enum Window {
 }
 
 impl Window {
+    pub const ALL: [Self; 3] = [Self::Daily, Self::Weekly, Self::Monthly];
+
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Daily => "daily",

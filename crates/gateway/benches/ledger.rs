@@ -7,12 +7,15 @@ use std::hint::black_box;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use tidegate_core::clock::SystemClock;
 use tidegate_core::{
     Account, Exchange, GenerationId, KeyHash, KeyKind, Money, OrganisationId, Posting, Price, Slot, Timestamp, Usage,
     Window, WorkspaceId,
 };
 use tidegate_gateway::keys::KeyIndex;
+use tidegate_gateway::ledger::Ledger;
 use tidegate_gateway::ledger::book::{Book, Demand, Rule};
+use tidegate_observe::metrics::Metrics;
 use tidegate_routing::Pricing;
 use tidegate_routing::price::{Prices, Terms, Unit};
 use tidegate_store::Store;
@@ -59,7 +62,8 @@ fn key(count: u64) {
     std::fs::create_dir_all(&folder).expect("a folder can be made");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let store = runtime.block_on(Store::open("sqlite:bench.db", &folder)).expect("a database");
-    let keys = KeyIndex::new(Arc::new(store));
+    let (ledger, _wants) = Ledger::new(Arc::new(SystemClock), Arc::new(Metrics::new("0", "bench")));
+    let keys = KeyIndex::new(Arc::new(store), Arc::new(ledger));
     for number in 0..count {
         keys.learn(KeyRow {
             hash: KeyHash::of(&number.to_le_bytes()),

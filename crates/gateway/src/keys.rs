@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use papaya::HashMap;
 use quick_cache::sync::Cache;
-use tidegate_core::{KeyHash, KeyKind, Money, OrganisationId, Timestamp, Window, WorkspaceId};
+use tidegate_core::{Account, KeyHash, KeyKind, Money, OrganisationId, Timestamp, Window, WorkspaceId};
 use tidegate_store::keys::KeyRow;
 use tidegate_store::{Store, StoreError};
 
+use crate::ledger::Ledger;
 use crate::limit::{Count, Daily, PerSource, Rate};
 
 const UNKNOWN_REMEMBERED: usize = 65_536;
@@ -31,8 +32,9 @@ pub struct KeyEntry {
     /// The person it belongs to.
     pub creator: Option<Box<str>>,
     pub limit: Option<KeyLimit>,
-    /// Which change of the store this is.
+    /// Which change of the store this is, and which one made its limit what it is.
     change_seq: i64,
+    limit_seq: i64,
     pub live: Arc<Live>,
     /// What it shares with the other keys of its workspace.
     pub workspace_live: Arc<Shared>,
@@ -59,6 +61,8 @@ pub struct Live {
     pub asked_free: Rate,
     pub free_today: Daily,
     revoked: AtomicBool,
+    /// The change that made the key's limit what it is now.
+    limit_seq: AtomicI64,
 }
 
 /// What the keys of a workspace have in common.
@@ -74,6 +78,11 @@ impl KeyEntry {
     /// Whether a request that was let in earlier may go on.
     pub fn may_go_on(&self, now: Timestamp) -> bool {
         !self.live.revoked.load(Ordering::Relaxed) && self.expires.is_none_or(|expires| expires > now)
+    }
+
+    /// Whether the key has another limit by now.
+    pub fn is_limited_anew(&self) -> bool {
+        self.live.limit_seq.load(Ordering::Acquire) != self.limit_seq
     }
 
     pub fn is_usable(&self, now: Timestamp) -> bool {
@@ -109,6 +118,7 @@ struct Entries {
 /// All keys by the digest of the whole token, fresh within a second of any change.
 pub struct KeyIndex {
     store: Arc<Store>,
+    ledger: Arc<Ledger>,
     entries: Entries,
     /// Tokens the store did not know, until when. The index always wins over it.
     unknown: Cache<KeyHash, Timestamp>,
@@ -119,9 +129,10 @@ pub struct KeyIndex {
 }
 
 impl KeyIndex {
-    pub fn new(store: Arc<Store>) -> Self {
+    pub fn new(store: Arc<Store>, ledger: Arc<Ledger>) -> Self {
         Self {
             store,
+            ledger,
             entries: Entries::default(),
             unknown: Cache::new(UNKNOWN_REMEMBERED),
             seen: AtomicI64::new(0),
@@ -140,7 +151,7 @@ impl KeyIndex {
         let seen = self
             .store
             .all_live_keys(|row| {
-                self.entries.apply(row);
+                self.entries.apply(row, &self.ledger);
                 count += 1;
             })
             .await?;
@@ -154,7 +165,7 @@ impl KeyIndex {
             let rows = self.store.keys_changed_after(self.seen.load(Ordering::SeqCst), PAGE).await?;
             let Some(last) = rows.last().map(|row| row.change_seq) else { return Ok(()) };
             for row in rows {
-                self.entries.apply(row);
+                self.entries.apply(row, &self.ledger);
             }
             // Only now: whoever asks meanwhile fetches these again rather than believing that they are known.
             self.seen.fetch_max(last, Ordering::SeqCst);
@@ -168,7 +179,7 @@ impl KeyIndex {
 
     /// Takes a row of the store over.
     pub fn learn(&self, row: KeyRow) {
-        self.entries.apply(row);
+        self.entries.apply(row, &self.ledger);
     }
 
     /// Asks the store once about a key that is not in memory.
@@ -177,7 +188,7 @@ impl KeyIndex {
             return Ok(None);
         }
         match self.store.find_key(hash).await? {
-            Some(row) => Ok(self.entries.apply(row)),
+            Some(row) => Ok(self.entries.apply(row, &self.ledger)),
             None => {
                 self.unknown.insert(*hash, now.plus(UNKNOWN_FOR));
                 Ok(None)
@@ -207,7 +218,7 @@ impl Default for Entries {
 impl Entries {
     /// Takes a row over unless a later one is known; gives back the key as it is then known. A slow look-up may bring a
     /// row from before a change that has been followed already.
-    fn apply(&self, row: KeyRow) -> Option<Arc<KeyEntry>> {
+    fn apply(&self, row: KeyRow, ledger: &Ledger) -> Option<Arc<KeyEntry>> {
         let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
         let keys = self.keys.pin();
         let known = keys.get(&row.hash);
@@ -227,6 +238,17 @@ impl Entries {
         }
         let workspaces = self.workspaces.pin();
         let workspace_live = workspaces.get_or_insert_with(row.workspace.clone(), Arc::default).clone();
+        let limit = row.limit.map(|amount| KeyLimit {
+            amount,
+            window: row.limit_reset,
+            counts_byok: row.include_byok_in_limit,
+        });
+        let kept = known.filter(|known| known.limit == limit).map(|known| known.limit_seq);
+        let limit_seq = kept.unwrap_or(row.change_seq);
+        let is_changed = known.is_some() && kept.is_none();
+        if is_changed {
+            ledger.doubt(&Account::Key(row.hash));
+        }
         let entry = Arc::new(KeyEntry {
             hash: row.hash,
             kind: row.kind,
@@ -236,16 +258,17 @@ impl Entries {
             disabled: row.disabled,
             expires: row.expires,
             creator: row.creator,
-            limit: row.limit.map(|amount| KeyLimit {
-                amount,
-                window: row.limit_reset,
-                counts_byok: row.include_byok_in_limit,
-            }),
+            limit,
             change_seq: row.change_seq,
+            limit_seq,
             live,
             workspace_live,
         });
         keys.insert(row.hash, entry.clone());
+        entry.live.limit_seq.store(limit_seq, Ordering::Release);
+        if is_changed {
+            ledger.note_change();
+        }
         Some(entry)
     }
 }
@@ -253,6 +276,8 @@ impl Entries {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tidegate_core::clock::SystemClock;
+    use tidegate_observe::metrics::Metrics;
 
     fn row(change_seq: i64) -> KeyRow {
         KeyRow {
@@ -279,22 +304,24 @@ mod tests {
     #[test]
     fn a_row_from_before_a_disabling_does_not_enable_the_key_again() {
         let entries = Entries::default();
-        let let_in = entries.apply(row(1)).unwrap();
-        assert!(entries.apply(KeyRow { disabled: true, ..row(2) }).unwrap().disabled);
-        let late = entries.apply(row(1)).expect("the key is known");
+        let (ledger, _wants) = Ledger::new(Arc::new(SystemClock), Arc::new(Metrics::new("0", "x")));
+        let let_in = entries.apply(row(1), &ledger).unwrap();
+        assert!(entries.apply(KeyRow { disabled: true, ..row(2) }, &ledger).unwrap().disabled);
+        let late = entries.apply(row(1), &ledger).expect("the key is known");
         assert!(late.disabled && !let_in.may_go_on(Timestamp(0)), "what is newer stays");
-        assert!(!entries.apply(row(3)).unwrap().disabled && let_in.may_go_on(Timestamp(0)));
+        assert!(!entries.apply(row(3), &ledger).unwrap().disabled && let_in.may_go_on(Timestamp(0)));
     }
 
     #[test]
     fn a_row_from_before_a_deletion_does_not_bring_the_key_back() {
         let entries = Entries::default();
+        let (ledger, _wants) = Ledger::new(Arc::new(SystemClock), Arc::new(Metrics::new("0", "x")));
         // Nobody had asked for the key when it was deleted: there is no entry that could tell.
-        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }).is_none());
-        assert!(entries.apply(row(1)).is_none() && entries.keys.is_empty());
-        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }).is_none());
-        assert!(entries.apply(row(3)).is_some(), "a later change counts");
-        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }).is_some(), "an earlier deletion does not");
+        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }, &ledger).is_none());
+        assert!(entries.apply(row(1), &ledger).is_none() && entries.keys.is_empty());
+        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }, &ledger).is_none());
+        assert!(entries.apply(row(3), &ledger).is_some(), "a later change counts");
+        assert!(entries.apply(KeyRow { deleted: true, ..row(2) }, &ledger).is_some(), "an earlier deletion does not");
         assert_eq!(entries.keys.len(), 1);
     }
 }

@@ -143,9 +143,9 @@ impl Gateway {
         overload::at_start(&metrics);
         Arc::new(Self {
             snapshot: ArcSwap::from_pointee(Snapshot { ward, ..snapshot }),
-            keys: KeyIndex::new(store.clone()),
+            keys: KeyIndex::new(store.clone(), ledger.clone()),
             credentials: Credentials::new(store.clone(), vault.clone()),
-            guardrails: guardrails::Guardrails::new(store.clone()),
+            guardrails: guardrails::Guardrails::new(store.clone(), ledger.clone()),
             presets: Presets::new(store.clone()),
             plugins: plugins::stored::Stored::new(store.clone()),
             told: broadcast::Stored::new(store.clone()),
@@ -192,7 +192,14 @@ impl Gateway {
     pub fn swap(&self, next: Snapshot) {
         self.answers.resize(next.settings.cache_bytes);
         let ward = self.health.ward(&next.catalogue);
+        let is_billing_changed = next.settings.billing.enabled != self.snapshot().settings.billing.enabled;
+        if is_billing_changed {
+            self.ledger.doubt_balances();
+        }
         self.snapshot.store(Arc::new(Snapshot { ward, ..next }));
+        if is_billing_changed {
+            self.ledger.note_change();
+        }
         self.warn_of_misdirected();
     }
 

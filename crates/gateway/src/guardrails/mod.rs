@@ -22,6 +22,7 @@ use tidegate_store::guardrails::{
 use tidegate_store::{Store, StoreError};
 
 use crate::keys::KeyEntry;
+use crate::ledger::Ledger;
 use crate::ledger::book::Rule;
 use crate::ledger::rules::Rules;
 
@@ -109,14 +110,15 @@ type Places = [Option<usize>; 3];
 /// All guardrails, fresh within a second of any change.
 pub struct Guardrails {
     store: Arc<Store>,
+    ledger: Arc<Ledger>,
     index: ArcSwap<Index>,
     /// By the change and the guardrails that come together.
     held: Cache<(i64, Places), Arc<Held>>,
 }
 
 impl Guardrails {
-    pub fn new(store: Arc<Store>) -> Self {
-        Self { store, index: ArcSwap::default(), held: Cache::new(COMBINATIONS) }
+    pub fn new(store: Arc<Store>, ledger: Arc<Ledger>) -> Self {
+        Self { store, ledger, index: ArcSwap::default(), held: Cache::new(COMBINATIONS) }
     }
 
     /// Takes over what changed in the store since the last call.
@@ -125,7 +127,10 @@ impl Guardrails {
             return Ok(());
         }
         let everything = self.store.all_guardrails().await?;
+        // Whoever is held to a budget from now on, or was not for a while.
+        self.ledger.doubt_guardrails();
         self.index.store(Arc::new(Index::of(everything)));
+        self.ledger.note_change();
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 
 use smallvec::SmallVec;
 use tidegate_core::map::Map;
-use tidegate_core::{GenerationId, Money, Posting, Slot, Timestamp};
+use tidegate_core::{Account, GenerationId, Money, Posting, Slot, Timestamp};
 
 /// A limit that a call must respect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,12 +79,14 @@ struct Balance {
     elsewhere: Money,
     /// What was taken at the last grant, for knowing when half of it is gone.
     granted: Money,
+    /// The limit was another one since the store was asked: what was spent then was not taken from what is leased.
+    is_doubted: bool,
 }
 
 impl Balance {
     /// Whether the limit was changed since the store was asked.
     fn is_stale(&self, rule: &Rule) -> bool {
-        (self.limit, self.counts_byok) != (rule.limit, rule.counts_byok)
+        self.is_doubted || (self.limit, self.counts_byok) != (rule.limit, rule.counts_byok)
     }
 
     fn available(&self) -> Money {
@@ -179,6 +181,30 @@ impl Book {
         Some(closed)
     }
 
+    /// Counts what a call costs in slots in which nothing was held for it: limits that it did not know when it was let in.
+    /// To be called before it is closed.
+    pub fn post_unheld(&mut self, id: GenerationId, actual: &[Posting], now: Timestamp) {
+        let parts = self.open.get(&id).map(|parts| &parts[..]).unwrap_or_default();
+        for posting in actual.iter().filter(|posting| !parts.iter().any(|part| part.slot == posting.slot)) {
+            let Some(balance) = self.slots.get_mut(&posting.slot) else { continue };
+            balance.posted = balance.posted.plus(posting.amount);
+            balance.used = now;
+        }
+    }
+
+    /// What is leased in a slot was given before its limit changed: the store is to be asked anew.
+    pub fn doubt(&mut self, slot: &Slot) {
+        if let Some(balance) = self.slots.get_mut(slot) {
+            balance.is_doubted = true;
+        }
+    }
+
+    /// The same of all slots of guardrails.
+    pub fn doubt_guardrails(&mut self) {
+        let of_guardrails = self.slots.iter_mut().filter(|(slot, _)| matches!(slot.account, Account::Guardrail(_)));
+        of_guardrails.for_each(|(_, balance)| balance.is_doubted = true);
+    }
+
     /// Closes a call that costs nothing.
     pub fn release(&mut self, id: GenerationId, now: Timestamp) -> Option<Closed> {
         self.settle(id, &[], now)
@@ -198,6 +224,7 @@ impl Book {
         balance.used = now;
         balance.refused_until = None;
         balance.is_overdrawn = false;
+        balance.is_doubted = false;
     }
 
     /// The store has nothing to give, so much is left there, and other nodes have so much; it need not be asked again before
@@ -207,6 +234,7 @@ impl Book {
         (balance.limit, balance.counts_byok) = (rule.limit, rule.counts_byok);
         balance.refused_until = Some(until);
         balance.is_overdrawn = remaining < Money::ZERO;
+        balance.is_doubted = false;
         balance.elsewhere = elsewhere;
         balance.used = now;
     }

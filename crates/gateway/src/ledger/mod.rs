@@ -4,6 +4,7 @@
 
 pub mod applications;
 pub mod book;
+mod changes;
 pub mod fail;
 mod outgoing;
 pub mod queue;
@@ -12,20 +13,20 @@ pub mod rules;
 pub mod treasury;
 pub mod writer;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use papaya::HashMap;
-use tidegate_core::{Clock, Exchange, GenerationId, Money, OrganisationId, Posting, Timestamp};
+use tidegate_core::{Account, Clock, Exchange, GenerationId, Money, OrganisationId, Posting, Timestamp};
 use tidegate_observe::metrics::Metrics;
 use tidegate_store::journal::Progress;
 use tidegate_store::{Store, StoreError};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::sleep;
 
-use book::{Book, Demand, Short};
+use book::{Book, Demand, Rule, Short};
 pub use outgoing::Outgoing;
 pub use queue::{Letters, Queue, Receipt, Shared, Sync, Unavailable};
 use rules::{Limits, Rules};
@@ -118,6 +119,11 @@ pub struct Ledger {
     origin: Instant,
     reaped: Mutex<Vec<GenerationId>>,
     has_reaped: AtomicBool,
+    /// How often limits have changed, and when they last did.
+    changes: AtomicU64,
+    changed: AtomicI64,
+    /// Limits that calls were charged to which had not held anything there: other nodes may hold too much of them.
+    unheld: Mutex<Vec<(OrganisationId, Rule)>>,
 }
 
 impl Ledger {
@@ -138,6 +144,9 @@ impl Ledger {
             origin,
             reaped: Mutex::default(),
             has_reaped: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
+            changed: AtomicI64::new(i64::MIN),
+            unheld: Mutex::default(),
             clock,
             metrics,
         };
@@ -186,7 +195,13 @@ impl Ledger {
     }
 
     pub fn set_limits(&self, limits: Limits) {
+        let before = self.limits.load_full();
+        let changed: Vec<Account> = before.changed_budgets(&limits).cloned().map(Account::Workspace).collect();
+        changed.iter().for_each(|account| self.doubt(account));
         self.limits.store(Arc::new(limits));
+        if !changed.is_empty() {
+            self.note_change();
+        }
     }
 
     /// The limits of a key's calls at this moment.
@@ -360,7 +375,10 @@ impl Ledger {
         }
         if !exchange.postings.is_empty() {
             let book = self.book(&exchange.organisation);
-            let closed = locked(&book).settle(exchange.id, &exchange.postings, self.tick());
+            let (mut open, now) = (locked(&book), self.tick());
+            open.post_unheld(exchange.id, &exchange.postings, now);
+            let closed = open.settle(exchange.id, &exchange.postings, now);
+            drop(open);
             let overshoot = closed.map_or(Money::ZERO, |closed| closed.overshoot);
             if let Some(nanos) = u64::try_from(overshoot.0).ok().filter(|nanos| *nanos > 0) {
                 self.metrics.ledger_overshoot.inc_by(nanos);

@@ -20,7 +20,7 @@ pub struct Limits {
     balances: Map<OrganisationId, Money>,
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Budget {
     counts_byok: bool,
     /// Widest first.
@@ -37,6 +37,12 @@ impl Limits {
         });
         let balances = store.all_grants().await?.into_iter().collect();
         Ok(Self { seq, budgets: budgets.collect(), balances })
+    }
+
+    /// Workspaces that have other budgets in one of the two.
+    pub fn changed_budgets<'a>(&'a self, other: &'a Self) -> impl Iterator<Item = &'a WorkspaceId> {
+        let both = self.budgets.keys().chain(other.budgets.keys());
+        both.filter(|workspace| self.budgets.get(*workspace) != other.budgets.get(*workspace))
     }
 
     /// The limits of a key's calls at an instant.

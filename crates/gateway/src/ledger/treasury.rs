@@ -3,8 +3,8 @@
 //! the books hold then change in the same order.
 
 use std::borrow::Borrow;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use tidegate_core::map::{Map, Set};
@@ -153,6 +153,9 @@ impl Treasury {
             if forward.is_some_and(|at| at <= now) || outgoing.len() >= BATCH {
                 let result = self.forward().await;
                 self.is_forwarded = result.is_ok();
+                if self.is_forwarded && outgoing.is_empty() {
+                    self.recall().await;
+                }
                 if std::mem::replace(&mut healthy, result.is_ok()) != result.is_ok() {
                     match &result {
                         Ok(()) => tracing::info!("finished requests are recorded again"),
@@ -223,7 +226,12 @@ impl Treasury {
     ) -> Result<Answer, StoreError> {
         let book = self.ledger.book(organisation);
         let now = self.ledger.tick();
-        let state = locked(&book).state(rule, now);
+        let mut state = locked(&book).state(rule, now);
+        if state.is_none_or(|state| state.is_stale) && self.ledger.has_changed() {
+            // What was spent without this limit counts against it from now on.
+            self.forward_all().await;
+            state = locked(&book).state(rule, now);
+        }
         if let Some(state) = state {
             if is_stale && state.is_stale {
                 self.give_back(organisation, &rule.slot).await?;
@@ -330,6 +338,26 @@ impl Treasury {
             self.forward_spilled().await?;
         }
         Ok(())
+    }
+
+    /// Sends what waits now. What cannot be sent stays.
+    async fn forward_all(&mut self) {
+        for _ in 0..=self.ledger.outgoing.len() / BATCH {
+            self.is_forwarded = self.forward().await.is_ok();
+            if !self.is_forwarded {
+                return;
+            }
+        }
+    }
+
+    /// Has other nodes give back what they hold of limits that were passed without their knowing.
+    async fn recall(&mut self) {
+        let unheld = std::mem::take(&mut *self.ledger.unheld.lock().unwrap_or_else(PoisonError::into_inner));
+        for (organisation, rule) in unheld {
+            if let Err(error) = self.lease(&organisation, &rule, Money::ZERO, (false, false)).await {
+                tracing::debug!(%error, "other nodes were not asked for what they hold");
+            }
+        }
     }
 
     async fn forward_spilled(&mut self) -> Result<(), Trouble> {

@@ -49,6 +49,8 @@ pub(super) struct Ticket {
     _places: Held,
     /// The limits of this call, as they were when it came.
     rules: Rules,
+    /// How often limits had changed until then.
+    changes: u64,
     /// Where the attempt under way goes.
     endpoint: Option<Arc<Endpoint>>,
     /// With whose credential, and the place of its model in the request's list.
@@ -216,10 +218,12 @@ impl Ticket {
         let new = || Exchange::new(GenerationId::new(started), organisation, workspace, key.hash, model, started);
         let mut exchange = boxed(new);
         exchange.request_bytes = request_bytes as u64;
+        let changes = gate.ledger.changes();
         let mut rules = gate.ledger.rules(key, snapshot.settings.billing.enabled, started);
         gate.guardrails.add_rules(key, started, &mut rules);
         boxed(|| Self {
             rules,
+            changes,
             gate: gate.clone(),
             snapshot: snapshot.clone(),
             exchange: Some(exchange),

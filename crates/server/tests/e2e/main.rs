@@ -67,6 +67,7 @@ mod media;
 mod models;
 mod moderation;
 mod money;
+mod money_changes;
 mod money_kills;
 mod money_media;
 mod money_outages;

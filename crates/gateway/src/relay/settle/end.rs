@@ -175,6 +175,9 @@ impl Ticket {
         if self.is_admitted {
             let posting = |rule: &Rule| Posting { slot: rule.slot.clone(), amount: spent.counted(rule.counts_byok) };
             exchange.postings = self.rules.iter().map(posting).collect();
+            if self.key.is_limited_anew() || self.gate.ledger.changes() != self.changes {
+                self.post_to_new_limits(&mut exchange, spent);
+            }
         }
         fail::point("settling");
         let overheard = self.overheard.take();
@@ -195,6 +198,27 @@ impl Ticket {
 }
 
 impl Ticket {
+    /// Charges the call to limits that are others than when it was let in: who spends from them next must not find what it
+    /// has cost.
+    fn post_to_new_limits(&self, exchange: &mut Exchange, spent: Spent) {
+        let key = self.gate.keys.known(&self.key.hash).unwrap_or_else(|| self.key.clone());
+        let is_billed = self.gate.snapshot().settings.billing.enabled;
+        let mut rules = self.gate.ledger.rules(&key, is_billed, exchange.started);
+        self.gate.guardrails.add_rules(&key, exchange.started, &mut rules);
+        let mut unheld = Vec::new();
+        for rule in rules {
+            let amount = spent.counted(rule.counts_byok);
+            match exchange.postings.iter_mut().find(|posting| posting.slot == rule.slot) {
+                Some(posting) => posting.amount = amount,
+                None => {
+                    exchange.postings.push(Posting { slot: rule.slot.clone(), amount });
+                    unheld.push(rule);
+                }
+            }
+        }
+        self.gate.ledger.charged_unheld(&exchange.organisation, unheld);
+    }
+
     /// What destinations are to be told. What was said can be long, and is looked through while its caller waits; of the
     /// rest there is nothing to be done yet.
     fn letters(&self, exchange: &Exchange, served: Option<Served>, overheard: Box<Overheard>) -> Letters {
