@@ -23,6 +23,8 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 const MIGRATION_LIMIT: Duration = Duration::from_secs(600);
 
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// How long a disk that has other things to do may take to open a file.
+const SLOW_DISK: Duration = Duration::from_secs(30);
 
 /// Why the store could not be opened: one line, without the password.
 #[derive(Debug, thiserror::Error)]
@@ -107,9 +109,11 @@ async fn migrate_sqlite(writer: &SqlitePool) -> Result<(), MigrateError> {
 /// that needs; so we do, when several processes meet there.
 async fn begin_sqlite(writer: &SqlitePool) -> sqlx::Result<Transaction<'static, Sqlite>> {
     // By the clock: a try may wait for the lock itself.
-    let until = Instant::now() + LOCK_WAIT;
+    let (until, at_last) = (Instant::now() + LOCK_WAIT, Instant::now() + SLOW_DISK);
     loop {
         match writer.begin_with(Sqlite::BEGIN).await {
+            // Nobody holds a lock: the connection itself is not there yet.
+            Err(sqlx::Error::PoolTimedOut) if Instant::now() < at_last => {}
             Err(error) if dialect::is_busy(&error) && Instant::now() < until => {
                 tokio::time::sleep(BUSY_PAUSE).await;
             }
