@@ -62,7 +62,7 @@ pub(super) async fn reserve(job: &mut Job, attempt: &Attempt) -> Result<Option<u
     let settings = &snapshot.settings;
     let endpoint = &attempt.endpoint;
     if endpoint.pricing.is_none() {
-        admit_unpriced(&job.gate, &snapshot, &mut job.ticket, endpoint)?;
+        admit_unpriced(&job.gate, &snapshot, &mut job.ticket, endpoint, attempt.credential.is_some())?;
         job.is_poor = false;
         return Ok(None);
     }
@@ -120,7 +120,7 @@ pub(super) async fn reserve_whole(
     ask: &Ask<'_>,
 ) -> Result<(), Failure> {
     if ask.endpoint.pricing.is_none() {
-        return admit_unpriced(gate, snapshot, ticket, ask.endpoint);
+        return admit_unpriced(gate, snapshot, ticket, ask.endpoint, ask.is_byok);
     }
     let amount = ask.most(ask.output);
     let demands = ticket.demands(amount, ask.is_byok);
@@ -143,8 +143,11 @@ fn admit_unpriced(
     snapshot: &Snapshot,
     ticket: &mut Ticket,
     endpoint: &Endpoint,
+    is_byok: bool,
 ) -> Result<(), Failure> {
-    let is_limited = !ticket.rules().is_empty();
+    // A customer's own credential costs nothing here but our fee, if we take one.
+    let is_counted = |rule: &Rule| !is_byok || rule.counts_byok || snapshot.settings.billing.byok_fee > 0;
+    let is_limited = ticket.rules().iter().any(is_counted);
     match snapshot.settings.unknown_price {
         UnknownPrice::Allow => gate.metrics.ledger_unpriced.inc(),
         UnknownPrice::RefuseLimited if !is_limited => gate.metrics.ledger_unpriced.inc(),
@@ -295,21 +298,14 @@ impl<'a> Ask<'a> {
         }
     }
 
-    /// The output that an account can pay for.
+    /// The output that an account can pay for: of a call through a customer's own credential it may see no more than our fee.
     pub fn reach(&self, ticket: &Ticket, short: &Short) -> Option<u64> {
-        // What an earlier attempt holds can be spent on this one, but for what it has spent itself.
-        let Short { available, demand: Demand { rule, .. }, .. } = short;
-        let carried = ticket.carried_spent().counted(rule.counts_byok);
-        self.affordable(short, available.plus(ticket.held(&rule.slot)).minus(carried))
-    }
-
-    fn affordable(&self, short: &Short, available: Money) -> Option<u64> {
         let pricing = self.endpoint.pricing.as_ref()?;
-        // Of a fee it would have to be known how much it is a fee of; such a call goes as it is or not at all.
-        if self.is_byok && !short.demand.rule.counts_byok {
-            return None;
-        }
-        pricing.affordable(&self.priced(self.output), available.minus(self.searched(pricing)))
+        let Short { available, demand: Demand { rule, .. }, .. } = short;
+        // What an earlier attempt holds can be spent on this one, but for what it has spent itself.
+        let (there, searched) = (available.plus(ticket.held(&rule.slot)), self.searched(pricing));
+        let spent = |most: Money| ticket.would_spend(most.plus(searched), self.is_byok).counted(rule.counts_byok);
+        pricing.longest(&self.priced(self.output), |most| spent(most) <= there)
     }
 }
 

@@ -44,7 +44,12 @@ impl Pricing {
     /// The longest answer, of at most the one asked for, whose call costs no more than what there is. None when not even
     /// the prompt can be paid.
     pub fn affordable(&self, ask: &Ask<'_>, available: Money) -> Option<u64> {
-        let fits = |output: u64| self.most(&Ask { output, ..*ask }) <= available;
+        self.longest(ask, |most| most <= available)
+    }
+
+    /// The same by what a call may cost at most, of which it may be only a part that counts.
+    pub fn longest(&self, ask: &Ask<'_>, is_paid: impl Fn(Money) -> bool) -> Option<u64> {
+        let fits = |output: u64| is_paid(self.most(&Ask { output, ..*ask }));
         if fits(ask.output) {
             return Some(ask.output);
         }

@@ -12,7 +12,7 @@ use tidegate_sim::{Behaviour, End, Sim};
 use tidegate_store::journal::JournalReader;
 
 use crate::harness::books::verified;
-use crate::harness::{Account, Hand, INFERENCE_KEY, Tidegate, eventually, frame, hello_streamed, on_both, tale};
+use crate::harness::{Account, Hand, INFERENCE_KEY, Tidegate, eventually, frame, hello, hello_streamed, on_both, tale};
 
 const MODEL: &str = "vendor/m";
 /// A dollar for a million tokens of input, two for as many of output.
@@ -73,6 +73,41 @@ on_both! {
             .sum();
         assert_dollars(&json!(byok), 3.0 * FIRST);
         verified(&account.gate.place).await;
+    }
+
+    async fn led_8_a_call_through_an_own_credential_gets_the_output_whose_fee_can_be_paid(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        let output_only = "pricing = { input = 0, output = 1 }";
+        let gate = Tidegate::start().endpoint_with(MODEL, &sim, output_only);
+        let account = Account::start(database, gate.config("[billing]\nbyok_fee_percent = \"10\"\n")).await;
+        account.data("POST", "/byok", Some(json!({"provider": "p0", "key": "own-key"})), 201).await;
+        // A token costs a thousand nano-dollars and a hundred of fee: of a million 909 can be paid, and of a hundred thousand
+        // the fee of a thousand.
+        for (limit, counts, most) in [(0.001, true, 909), (0.0001, false, 1_000)] {
+            let body = json!({"name": "k", "limit": limit, "include_byok_in_limit": counts});
+            let key = account.send("POST", "/keys", body).await.json()["key"].as_str().unwrap().to_owned();
+            let body = json!({"model": MODEL, "messages": [{"role": "user", "content": "hi"}]}).to_string();
+            let reply = account.gate.ask("POST", "/v1/messages").key(&key).json(body).send().await;
+            assert_eq!(reply.status, 200, "{}", reply.body_text());
+            let sent = sim.requests().pop().unwrap();
+            let body: Value = serde_json::from_slice(&sent.body).unwrap();
+            assert_eq!(body["max_tokens"], most, "{counts}");
+            assert_eq!(sent.headers["x-api-key"], "own-key", "at the customer's cost, not at ours");
+        }
+    }
+
+    async fn led_9_an_own_credential_without_a_fee_may_be_used_where_no_price_is_known(database: &Database) {
+        let sim = Sim::start(Behaviour::says("hello")).await;
+        for (fee, counts, status) in [("0", false, 200), ("0", true, 402), ("1", false, 402)] {
+            let fee = format!("[billing]\nbyok_fee_percent = \"{fee}\"\n");
+            database.empty().await;
+            let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, "").config(&fee)).await;
+            account.data("POST", "/byok", Some(json!({"provider": "p0", "key": "own", "is_byok_only": true})), 201).await;
+            let body = json!({"name": "k", "limit": 5, "include_byok_in_limit": counts});
+            let key = account.send("POST", "/keys", body).await.json()["key"].as_str().unwrap().to_owned();
+            let ask = account.gate.ask("POST", "/v1/messages").key(&key).json(hello(MODEL).to_string());
+            assert_eq!(ask.send().await.status, status, "{fee} {counts}");
+        }
     }
 
     async fn led_18_the_fee_of_a_stream_is_due_though_its_process_died(database: &Database) {
