@@ -54,9 +54,9 @@ impl Activities {
         };
         let tokens = |count: u64| i64::try_from(count.min(MOST_TOKENS)).unwrap_or(i64::MAX);
         let activity = self.0.entry(place).or_default();
-        // The fee of a tool belongs to a request that is counted already. Days of accounts count it: they are proved by
-        // their records, of which it is one.
-        let requests = if exchange.is_fee() { 0 } else { totals.requests };
+        // The fee of a tool belongs to a request that is counted already, and so do the turns behind a first one. Days of
+        // accounts count them: they are proved by their records, of which each is one.
+        let requests = if exchange.is_fee() || exchange.parent.is_some() { 0 } else { totals.requests };
         activity.totals.add(Totals { requests, ..totals });
         for (sum, count) in [
             (&mut activity.prompt, exchange.usage.prompt()),

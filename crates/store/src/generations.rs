@@ -400,7 +400,7 @@ impl Generation {
         self.upstream_cost = both(self.upstream_cost, turn.upstream_cost);
         self.reported_cost = both(self.reported_cost, turn.reported_cost);
         self.cache_discount = both(self.cache_discount, turn.cache_discount);
-        self.is_byok &= turn.is_byok || is_fee;
+        self.is_byok |= turn.is_byok;
         self.attempts.extend(turn.attempts);
         let over = turn.started.0.saturating_add(i64::from(turn.duration_ms)).saturating_sub(self.started.0);
         self.duration_ms = u32::try_from(over.max(0)).unwrap_or(u32::MAX).max(self.duration_ms);

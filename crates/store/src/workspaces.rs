@@ -42,6 +42,19 @@ impl Store {
         raw.map(Workspace::try_from).transpose()
     }
 
+    /// Whether the tenant has such a workspace, or had it.
+    pub async fn had_workspace(&self, tenant: &Tenant, id: &WorkspaceId) -> Result<bool> {
+        on_reader!(self, pool => {
+            let found: i64 =
+                sqlx::query_scalar("SELECT COUNT(*) FROM workspaces WHERE organisation_id = $1 AND id = $2")
+                    .bind(&*tenant.organisation.0)
+                    .bind(&*id.0)
+                    .fetch_one(pool)
+                    .await?;
+            Ok(found > 0)
+        })
+    }
+
     /// The tenant's live workspace with this id or slug; no slug looks like an id.
     pub async fn find_workspace_named(&self, tenant: &Tenant, name: &str) -> Result<Option<Workspace>> {
         let raw: Option<RawWorkspace> = on_reader!(self, pool => {

@@ -149,6 +149,8 @@ fn add(total: &mut Map<String, Value>, more: &Map<String, Value>, is_dollars: bo
         match (total.get_mut(name), value) {
             (Some(Value::Number(known)), Value::Number(more)) => *known = sum(known, more, is_dollars),
             (Some(Value::Object(known)), Value::Object(more)) => add(known, more, is_dollars),
+            // Whether an own credential served any of it.
+            (Some(Value::Bool(known)), Value::Bool(more)) => *known |= *more,
             // What one turn knows, another one not saying it does not take back.
             (Some(known), Value::Null) if !known.is_null() => {}
             _ => {
@@ -201,7 +203,7 @@ mod tests {
         sums.add(
             &usage(json!({"input_tokens": 10, "output_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 0,
                 "cache_creation": {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": 2},
-                "server_tool_use": null, "service_tier": "standard", "cost": 0.1,
+                "server_tool_use": null, "service_tier": "standard", "cost": 0.1, "is_byok": true,
                 "cost_details": {"upstream_inference_cost": null}})),
             Some("a/m"),
         );
@@ -209,7 +211,7 @@ mod tests {
         sums.add(
             &usage(json!({"input_tokens": 20, "output_tokens": 4, "cache_read_input_tokens": 6, "cache_creation_input_tokens": 1,
                 "cache_creation": {"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 0},
-                "server_tool_use": null, "service_tier": null, "cost": 0.2,
+                "server_tool_use": null, "service_tier": null, "cost": 0.2, "is_byok": false,
                 "cost_details": {"upstream_inference_cost": 0.3}})),
             Some("a/m"),
         );
@@ -220,7 +222,7 @@ mod tests {
         assert_eq!(told["cache_creation"], json!({"ephemeral_5m_input_tokens": 1, "ephemeral_1h_input_tokens": 2}));
         assert_eq!(told["cost"].to_string(), "0.3", "not 0.30000000000000004");
         assert_eq!(told["cost_details"], json!({"upstream_inference_cost": 0.3}));
-        assert_eq!(told["service_tier"], "standard");
+        assert_eq!((&told["service_tier"], &told["is_byok"]), (&json!("standard"), &json!(true)), "one of them was");
         assert_eq!(told["server_tool_use"], json!({"web_search_requests": 2, "web_fetch_requests": 0}));
         assert_eq!(told["iterations"][1]["input_tokens"], 20);
         assert_eq!(told["iterations"][0]["type"], "message");

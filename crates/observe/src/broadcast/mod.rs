@@ -136,8 +136,12 @@ impl<'a> Maker<'a> {
 
     /// What was paid for the call and for the tools and plugins before it, which have records that nobody is told of.
     fn paid(&self, exchange: &'a Exchange) -> Option<Money> {
-        let tools = self.served(exchange).and_then(|served| served.tools).unwrap_or_default();
-        exchange.cost.map(|cost| cost.plus(tools))
+        let tools = self.served(exchange).and_then(|served| served.tools);
+        // Also beside a call that nobody knows the price of.
+        match (exchange.cost, tools.unwrap_or_default()) {
+            (None, Money::ZERO) => None,
+            (cost, tools) => Some(cost.unwrap_or_default().plus(tools)),
+        }
     }
 }
 

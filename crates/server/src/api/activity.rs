@@ -2,7 +2,7 @@
 
 use http::StatusCode;
 use serde::Serialize;
-use tidegate_core::{KeyHash, window};
+use tidegate_core::{KeyHash, WorkspaceId, window};
 use tidegate_store::activity::{Asked, DayOfModel};
 
 use super::account::{Answering, Dollars, Request, data, internal};
@@ -77,7 +77,14 @@ pub fn show(call: Call) -> Answering {
             None => None,
         };
         let workspace = match workspace {
-            Some(workspace) => Some(request.workspace("workspace_id", Some(workspace)).await?.0.to_string()),
+            // Also one that is closed: what it spent stays.
+            Some(workspace) => {
+                let id = WorkspaceId(workspace.into());
+                if !request.app.store.had_workspace(&request.tenant, &id).await.map_err(internal)? {
+                    return Err(refused("workspace_id", "is not a workspace of this account"));
+                }
+                Some(id.0.to_string())
+            }
             None => None,
         };
         request.settled().await;

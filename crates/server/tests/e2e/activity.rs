@@ -92,6 +92,12 @@ on_both! {
         assert_eq!(of_two.iter().map(|day| day["requests"].as_u64().unwrap()).sum::<u64>(), 4);
         assert!(of_two.len() == 2 && of_two.iter().any(|day| day["workspace_id"] == team["id"]), "{apart}");
         assert_eq!(asked("&user_id=user_nobody").await, json!([]));
+        // What a workspace spent stays when it is closed, and can be asked for.
+        account.send("DELETE", &format!("/keys/{}", hash_of(&third)), json!({})).await;
+        let path = format!("/workspaces/{}", team["id"].as_str().unwrap());
+        let closed = account.send("DELETE", &path, json!({})).await;
+        assert_eq!(closed.status, 200, "{}", closed.body_text());
+        assert_eq!(asked(&format!("&workspace_id={}", team["id"].as_str().unwrap())).await, of_team);
 
         // Records leave for their age; the days stay for a month.
         shift(31);

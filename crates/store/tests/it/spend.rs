@@ -58,7 +58,7 @@ on_both! {
         assert_eq!(store.total_usage(&tenant("org_2")).await.unwrap(), Money(0));
     }
 
-    async fn the_fee_of_a_tool_is_spent_and_is_no_request(database: &Database) {
+    async fn fees_and_turns_are_spent_and_are_no_requests(database: &Database) {
         let asked = exchange(hash("a"), Some(30), at("2026-09-02T12:00:00Z"));
         let fee = Exchange {
             id: GenerationId::new(asked.started),
@@ -67,8 +67,10 @@ on_both! {
             cost: Some(Money(5)),
             ..asked.clone()
         };
-        database.store.insert_generations(&[asked, fee]).await.unwrap();
-        assert_eq!(database.store.total_usage(&tenant("org_1")).await.unwrap(), Money(35));
+        // And so are the turns behind the first one.
+        let turn = Exchange { id: GenerationId::new(asked.started), parent: Some(asked.id), cost: Some(Money(7)), ..asked.clone() };
+        database.store.insert_generations(&[asked, fee, turn]).await.unwrap();
+        assert_eq!(database.store.total_usage(&tenant("org_1")).await.unwrap(), Money(42));
         assert_eq!(database.number("SELECT CAST(SUM(requests) AS BIGINT) FROM activity_days").await, 1);
         assert!(database.store.verify_spend().await.unwrap().is_clean(), "as a record it counts");
     }
