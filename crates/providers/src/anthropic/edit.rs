@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tidegate_wire::envelope::Traits;
 use tidegate_wire::json::{self, Kind, Members, quoted};
 
-use super::merge;
+use super::{made, merge};
 use crate::repair;
 use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
@@ -70,6 +70,13 @@ impl Rules<'_> {
 
 /// The body as the rules want it.
 pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
+    let Some((fitted, mut warnings)) = made::fitted(body, traits, rules) else { return fit(body, traits, rules) };
+    let Edited { body, warnings: more } = fit(&fitted, traits, rules);
+    warnings.extend(more.into_iter().filter(|more| !warnings.contains(more)).collect::<Vec<_>>());
+    Edited { body: Some(body.unwrap_or(fitted)), warnings }
+}
+
+fn fit(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
     let has_calls = || std::str::from_utf8(body).is_ok_and(|text| text.contains("\"tool_use\""));
     let thinks_freely = traits.thinking && rules.max_tokens.is_none();
     let is_concerned = rules.apply_to(traits)
@@ -524,7 +531,7 @@ impl Edit<'_> {
 }
 
 /// How a model is kept from thinking.
-const NO_THINKING: &str = r#"{"type":"disabled"}"#;
+pub(super) const NO_THINKING: &str = r#"{"type":"disabled"}"#;
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
 
 /// A block with another text in the member of this name: a signature or an id.

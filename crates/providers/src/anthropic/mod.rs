@@ -6,6 +6,7 @@ pub mod edit;
 
 mod held;
 mod invoke;
+mod made;
 mod mend;
 mod merge;
 

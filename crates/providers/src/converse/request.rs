@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use serde::Serialize;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Number, json};
 use tidegate_wire::messages::{OutputFormat, Request, ThinkingConfig, ToolChoice};
 
 use super::PROTOCOL;
@@ -16,9 +16,9 @@ use crate::translate::card::{Cache, Card, Level, Prefill, ReasoningSwitch, Sampl
 use crate::translate::conversation::{Conversation, Mark};
 use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
-use crate::translate::marks;
 use crate::translate::tools::Names;
 use crate::translate::{Context, Outgoing, Target, Unsupported, beside};
+use crate::translate::{marks, schema};
 
 /// The request as the upstream takes it. Model and stream are in its address.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -116,20 +116,25 @@ fn sampling(
     conversation: &mut Conversation,
 ) {
     let all = card.sampling != Sampling::None;
+    // Claude refuses to be sampled otherwise while it thinks.
+    let thinks = matches!(request.thinking, Some(ThinkingConfig::Enabled(_) | ThinkingConfig::Adaptive(_)));
+    let is_free = !(card.claude && thinks);
+    let all_of =
+        |number: &Number, least: f64| all && (is_free || number.as_f64().is_some_and(|number| number >= least));
     match &request.temperature {
-        Some(wanted) if all => inference.set("temperature", intent::cooled(wanted, card, conversation)),
+        Some(wanted) if all_of(wanted, 1.0) => inference.set("temperature", intent::cooled(wanted, card, conversation)),
         Some(_) => conversation.warn("dropped:temperature"),
         None => {}
     }
     let both = card.sampling == Sampling::OneOf && request.temperature.is_some();
     match &request.top_p {
-        Some(top_p) if all && !both => inference.set("topP", top_p),
+        Some(top_p) if all_of(top_p, 0.95) && !both => inference.set("topP", top_p),
         Some(_) => conversation.warn("dropped:top_p"),
         None => {}
     }
     match request.top_k {
-        Some(top_k) if all && card.claude => additional.set("top_k", top_k),
-        Some(top_k) if all && card.top_k => additional.set("inferenceConfig", json!({"topK": top_k})),
+        Some(top_k) if all && card.claude && is_free => additional.set("top_k", top_k),
+        Some(top_k) if all && card.top_k && is_free => additional.set("inferenceConfig", json!({"topK": top_k})),
         Some(_) => conversation.warn("dropped:top_k"),
         None => {}
     }
@@ -242,9 +247,14 @@ fn structured(output: &mut Body, request: &Request, card: &Card, conversation: &
     }
     let Some(OutputFormat::JsonSchema(format)) = request.answer_format() else { return };
     if card.structured == Structured::JsonSchema && (card.json_with_tools || !has_tools) {
+        let told = if card.claude { schema::claude(format.schema.get()) } else { None };
+        if told.is_some() {
+            conversation.warn("changed:output_config.format");
+        }
         let mut text = Body::default();
         text.set("type", "json_schema");
-        text.set("structure", Structure { json_schema: Named { name: "response", schema: format.schema.get() } });
+        let schema = told.as_deref().unwrap_or(format.schema.get());
+        text.set("structure", Structure { json_schema: Named { name: "response", schema } });
         output.set("textFormat", text);
     } else {
         conversation.system.push(intent::schema_instruction(format.schema.get()));

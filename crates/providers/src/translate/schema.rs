@@ -1,12 +1,14 @@
 //! JSON Schemas of tools and answers, as each protocol takes them. Work is done on a copy; values that are data
 //! (`enum`, `const`, `default`, `examples`) and properties that happen to be named like a keyword are never touched.
 
+mod claude;
 mod gemini;
 
 use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
+pub use claude::claude;
 pub use gemini::{gemini_json, gemini_subset};
 
 /// A tool's schema with what every protocol expects: it is an object, and has properties. One that has both goes as it
@@ -16,12 +18,35 @@ pub fn of_tool(schema: &str) -> Cow<'_, str> {
     let Some(object) = value.as_object_mut() else { return Cow::Borrowed(r#"{"type":"object","properties":{}}"#) };
     let is_typed = object.contains_key("type");
     let is_object = !is_typed || object.get("type").is_some_and(|kind| kind == "object");
-    if is_typed && (!is_object || object.contains_key("properties")) {
-        return Cow::Borrowed(schema);
+    let is_proper = is_typed && (!is_object || object.contains_key("properties"));
+    if !is_proper {
+        object.entry("type").or_insert_with(|| "object".into());
+        object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
     }
-    object.entry("type").or_insert_with(|| "object".into());
-    object.entry("properties").or_insert_with(|| Value::Object(Map::new()));
-    Cow::Owned(value.to_string())
+    // Nothing else has to be looked at closely for its sake.
+    let has_arrays = schema.contains("\"array\"");
+    if (has_arrays && with_items(&mut value)) || !is_proper {
+        Cow::Owned(value.to_string())
+    } else {
+        Cow::Borrowed(schema)
+    }
+}
+
+/// Says of every array what it holds: anything, where nothing was said. Some refuse one that does not say so. Whether any did
+/// not.
+fn with_items(schema: &mut Value) -> bool {
+    let Some(object) = schema.as_object_mut() else { return false };
+    let is_array =
+        |kind: &Value| kind == "array" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "array"));
+    let mut is_changed = false;
+    if object.get("type").is_some_and(is_array) && !object.contains_key("items") {
+        object.insert("items".to_owned(), Value::Object(Map::new()));
+        is_changed = true;
+    }
+    for inner in children_mut(object) {
+        is_changed |= with_items(inner);
+    }
+    is_changed
 }
 
 /// Words that strict mode refuses, or has refused.
@@ -85,10 +110,37 @@ fn children(object: &Map<String, Value>) -> impl Iterator<Item = &Value> {
     named.chain(listed).chain(single)
 }
 
+fn children_mut(object: &mut Map<String, Value>) -> impl Iterator<Item = &mut Value> {
+    object.iter_mut().flat_map(|(name, value)| -> Box<dyn Iterator<Item = &mut Value>> {
+        match (name.as_str(), value) {
+            ("properties" | "$defs" | "definitions", Value::Object(named)) => Box::new(named.values_mut()),
+            ("anyOf" | "oneOf" | "allOf" | "prefixItems", Value::Array(listed)) => Box::new(listed.iter_mut()),
+            ("items" | "additionalProperties", inner) => Box::new(std::iter::once(inner)),
+            _ => Box::new(std::iter::empty()),
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn an_array_says_what_it_holds() {
+        let schema = json!({"type": "object", "properties": {
+            "a": {"type": "array"}, "b": {"type": ["array", "null"]}, "items": {"type": "string"},
+            "c": {"type": "array", "items": {"type": "array"}}, "d": {"anyOf": [{"type": "array"}, {"type": "null"}]},
+        }});
+        let made: Value = serde_json::from_str(&of_tool(&schema.to_string())).unwrap();
+        assert_eq!(
+            made["properties"],
+            json!({"a": {"type": "array", "items": {}}, "b": {"type": ["array", "null"], "items": {}}, "items": {"type": "string"},
+                "c": {"type": "array", "items": {"type": "array", "items": {}}}, "d": {"anyOf": [{"type": "array", "items": {}}, {"type": "null"}]}})
+        );
+        let right = r#"{"type":"object",  "properties":{"a":{"type":"array","items":{}}}}"#;
+        assert_eq!(of_tool(right), right, "byte for byte");
+    }
 
     #[test]
     fn p46_only_a_schema_that_passes_is_strict() {
