@@ -56,9 +56,14 @@ pub fn bedrock(card: Card, id: &str, model: &str, is_claude: bool) -> Card {
         return Card { cache: Cache::Points, ..card };
     }
     if is_of("amazon", "nova") {
-        return Card { cache: Cache::PointsBesideTools, cache_ttl: false, top_k: true, ..card };
+        return Card { cache: Cache::PointsBesideTools, cache_ttl: false, top_k: true, plain_schemas: true, ..card };
     }
-    card
+    // These can be made to call a tool, and no others.
+    if is_of("mistral", "mistral-large") {
+        return card;
+    }
+    let is_known = !is_profile && model.contains('.');
+    Card { forced_choice: card.forced_choice && !is_known, ..card }
 }
 
 #[cfg(test)]
@@ -74,6 +79,15 @@ mod tests {
         assert_eq!((cache(profile, true), cache(profile, false)), (Cache::Points, Cache::None));
         assert_eq!(cache("us.amazon.nova-pro-v1:0", false), Cache::PointsBesideTools);
         assert_eq!(cache("us.meta.llama3-3-70b-instruct-v1:0", false), Cache::None);
+        for (model, can) in [
+            ("us.meta.llama3-3-70b-instruct-v1:0", false),
+            ("mistral.mistral-large-2407-v1:0", true),
+            ("us.anthropic.claude-sonnet-4-6", true),
+            ("us.amazon.nova-pro-v1:0", true),
+            (profile, true),
+        ] {
+            assert_eq!(bedrock(converse(), "vendor/m", model, false).forced_choice, can, "{model}");
+        }
         for (id, known) in [
             ("anthropic/claude-arn", Cache::Points),
             ("amazon/nova-pro-v1", Cache::PointsBesideTools),

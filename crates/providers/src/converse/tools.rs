@@ -3,13 +3,14 @@
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::RawValue;
+use tidegate_wire::json::Members;
 use tidegate_wire::messages::{Request, ToolChoice};
 
 use super::request::cache_point;
 use crate::translate::body::Body;
 use crate::translate::card::{Cache, Card};
 use crate::translate::conversation::Conversation;
-use crate::translate::functions::Functions;
+use crate::translate::functions::{Function, Functions};
 use crate::translate::tools::upstream_name;
 
 /// Why no tools are sent although the conversation may know some.
@@ -48,6 +49,22 @@ pub(super) fn raw(value: &impl Serialize) -> Box<RawValue> {
     serde_json::value::to_raw_value(value).expect("texts, numbers and JSON are always JSON")
 }
 
+/// The schema of a tool; some models do not see tools whose schema says more beside its properties.
+fn schema_of(function: &Function<'_>, card: &Card) -> Box<RawValue> {
+    let whole = function.raw_schema();
+    let Some(members) = Members::of(&whole).filter(|_| card.plain_schemas) else { return whole };
+    // What properties point to has to be there.
+    let is_kept = |name: &str| match name {
+        "type" | "properties" | "required" => true,
+        name => whole.get().contains(&format!("\"#/{name}/")),
+    };
+    let mut plain = Body::default();
+    for (name, value) in members.0.iter().filter(|(name, _)| is_kept(name)) {
+        plain.set(name, value);
+    }
+    RawValue::from_string(String::from_utf8_lossy(&plain.to_bytes()).into_owned()).unwrap_or_else(|_| whole.clone())
+}
+
 /// The member `toolConfig`, if there is one. What only Claude takes goes to `additional`.
 pub(super) fn tools(
     request: &Request,
@@ -74,7 +91,7 @@ pub(super) fn tools(
         let tool_spec = Tool {
             name: &function.name,
             description: function.description.as_deref(),
-            input_schema: Schema { json: function.raw_schema() },
+            input_schema: Schema { json: schema_of(function, card) },
             strict: function.strict.then_some(true),
         };
         list.push(raw(&Spec { tool_spec }));

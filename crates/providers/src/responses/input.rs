@@ -32,13 +32,14 @@ impl<'a> Input<'a> {
         Self { target, items: Vec::new(), waiting: is_marked, replayed: HashSet::new() }
     }
 
-    /// The instructions. Those with a cache marker are the first item instead: nothing else can carry the marker.
-    pub fn system(&mut self, conversation: &Conversation) -> Option<String> {
+    /// The instructions. Those with a cache marker are the first item instead: nothing else can carry the marker. And so are
+    /// those beside a wish for JSON: the vendor wants that named in the input, and does not look for it anywhere else.
+    pub fn system(&mut self, conversation: &Conversation, is_json: bool) -> Option<String> {
         if conversation.system.is_empty() {
             return None;
         }
         let has_marks = self.waiting || conversation.system.iter().any(|text| text.mark.is_set());
-        if has_marks && self.target.card.cache == Cache::Breakpoints {
+        if is_json || (has_marks && self.target.card.cache == Cache::Breakpoints) {
             let parts: Vec<Value> = conversation.system.iter().map(|text| self.text(text)).collect();
             self.message("developer", parts);
             return None;

@@ -54,7 +54,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         choice(&mut body, request, card, &mut conversation, searches_itself);
     }
     let format = structured(request, card, &mut conversation, !functions.is_empty());
-    told(&mut body, format, request, card, &mut conversation);
+    let is_json = told(&mut body, format, request, card, &mut conversation);
     if let (Some(field), Some(user)) = (&card.user_field, target.user) {
         body.set(field, user);
     }
@@ -74,7 +74,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     let is_marked = functions.list.iter().any(|function| function.mark.is_set());
     let mut input = Input::new(target, is_marked);
-    body.set_some("instructions", input.system(&conversation));
+    body.set_some("instructions", input.system(&conversation, is_json));
     input.turns(&conversation)?;
     if card.cache == Cache::Breakpoints {
         if input.limit_markers() > 0 {
@@ -213,15 +213,25 @@ fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Co
 }
 
 /// How the answer is to be told: in which form, and at what length.
-fn told(body: &mut Body, format: Option<Body>, request: &Request, card: &Card, conversation: &mut Conversation) {
+/// Says whether the answer is to be some JSON object.
+fn told(
+    body: &mut Body,
+    format: Option<Body>,
+    request: &Request,
+    card: &Card,
+    conversation: &mut Conversation,
+) -> bool {
+    let mut is_json = format.is_some() && card.structured == Structured::JsonObject;
     let mut text = Body::default();
     text.set_some("format", format);
     for (name, value) in beside::options(request, Protocol::Responses, card, conversation) {
+        is_json |= name == "format";
         text.set(name, value);
     }
     if !text.is_empty() {
         body.set("text", text);
     }
+    is_json
 }
 
 fn structured(request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) -> Option<Body> {

@@ -342,6 +342,8 @@ pub struct Card {
     /// Messages: not run by Anthropic. Its signatures are worth nothing elsewhere, and what only Anthropic's own servers
     /// take is left out.
     pub foreign: bool,
+    /// Converse: the schema of a tool has a type, properties and what is required, and nothing else beside these.
+    pub plain_schemas: bool,
 }
 
 /// How hard a model thinks, in the words of those who sell it.
@@ -463,6 +465,7 @@ impl Default for Card {
             effort: true,
             cache_ttl: true,
             foreign: false,
+            plain_schemas: false,
         }
     }
 }

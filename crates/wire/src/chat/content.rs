@@ -233,7 +233,11 @@ struct Thought {
 
 /// What the model thought, with the number of each. Clients give the pieces of a stream back as they came: those of one thought have one index.
 fn thoughts(place: &Place<'_>, members: &Members<'_>) -> Result<Vec<(u64, String)>, Violation> {
-    let Some(details) = check::present(members, "reasoning_details") else {
+    // Clients that send back all members of a message as they hold it may have an empty list of these.
+    let details = check::present(members, "reasoning_details").filter(|details| {
+        json::kind(details) != Kind::Array || json::elements(details).is_none_or(|details| !details.is_empty())
+    });
+    let Some(details) = details else {
         let plain = ["reasoning", "reasoning_content"].into_iter().find_map(|name| {
             let value = check::present(members, name)?;
             Some(said(&place.member(name), Some(value)))

@@ -273,7 +273,8 @@ pub(crate) enum Format<'a> {
     Text,
     /// Some JSON object.
     Object,
-    Schema(&'a RawValue),
+    /// A schema, and what is said of it.
+    Schema(&'a RawValue, Option<Cow<'a, str>>),
 }
 
 pub(crate) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Format<'a>, Violation> {
@@ -286,10 +287,17 @@ pub(crate) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Forma
             let named = check::members(&inner, check::required(place, &members, "json_schema")?)?;
             let schema = check::required(&inner, &named, "schema")?;
             check::object(&inner.member("schema"), schema)?;
-            Ok(Format::Schema(schema))
+            Ok(Format::Schema(schema, described(&inner, &named)?))
         }
         _ => Ok(Format::Text),
     }
+}
+
+/// What the answer is to be, in words.
+pub(crate) fn described<'a>(place: &Place<'_>, format: &Members<'a>) -> Result<Option<Cow<'a, str>>, Violation> {
+    let said = check::present(format, "description");
+    let said = said.map(|said| check::text(&place.member("description"), said)).transpose()?;
+    Ok(said.filter(|said| !said.trim().is_empty()))
 }
 
 /// What travels beside the request; the provider judges how much of it there may be.

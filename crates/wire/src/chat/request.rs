@@ -94,7 +94,7 @@ struct Found<'a> {
     tool_choice: Option<&'a RawValue>,
     parallel: Option<bool>,
     reasoning: Reasoning,
-    format: Option<&'a RawValue>,
+    format: Option<String>,
     has_tools: bool,
     has_user: bool,
     safety_identifier: Option<&'a RawValue>,
@@ -146,7 +146,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             "response_format" => match options::format(&place, value)? {
                 options::Format::Text => {}
                 options::Format::Object => beside.set(name, value.get()),
-                options::Format::Schema(schema) => found.format = Some(schema),
+                options::Format::Schema(schema, about) => found.format = Some(described(schema, about.as_deref())),
             },
             "reasoning" => found.reasoning.object(&place, value)?,
             "reasoning_effort" => found.reasoning.effort(&place, value)?,
@@ -215,7 +215,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     if let Some(thinking) = found.reasoning.thinking((limit, found.max_tokens))? {
         out.set("thinking", &thinking);
     }
-    if let Some(config) = config(found.reasoning.level.as_deref(), found.format) {
+    if let Some(config) = config(found.reasoning.level.as_deref(), found.format.as_deref()) {
         out.set("output_config", &config);
     }
     if !beside.is_empty() {
@@ -226,15 +226,26 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
 }
 
 /// How hard the model tries, and the form of what it says.
-pub(crate) fn config(effort: Option<&str>, schema: Option<&RawValue>) -> Option<String> {
+pub(crate) fn config(effort: Option<&str>, schema: Option<&str>) -> Option<String> {
     let mut config = Object::default();
     if let Some(effort) = effort {
         config.set_text("effort", effort);
     }
     if let Some(schema) = schema {
-        config.set("format", &format!(r#"{{"type":"json_schema","schema":{}}}"#, closed(schema)));
+        config.set("format", &format!(r#"{{"type":"json_schema","schema":{schema}}}"#));
     }
     (!config.is_empty()).then(|| config.finish())
+}
+
+/// The schema of an answer. What is said of it stands within it: there is no other place for that.
+pub(crate) fn described(schema: &RawValue, about: Option<&str>) -> String {
+    let closed = closed(schema);
+    let says = json::Members::of(schema).is_some_and(|members| members.get("description").is_some());
+    match (about.filter(|_| !says), closed.strip_prefix('{')) {
+        (Some(about), Some("}")) => format!(r#"{{"description":{}}}"#, json::quoted(about)),
+        (Some(about), Some(rest)) => format!(r#"{{"description":{},{rest}"#, json::quoted(about)),
+        _ => closed,
+    }
 }
 
 /// A text that is there and says something.

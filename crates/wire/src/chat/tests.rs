@@ -25,6 +25,38 @@ fn with(mut more: Value) -> Value {
 }
 
 #[test]
+fn what_is_said_of_an_answer_stands_in_its_schema() {
+    let schema = |more: Value| {
+        let mut schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+        schema.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        schema
+    };
+    for (own, said) in [(json!({}), "Amounts in cents"), (json!({"description": "own"}), "own")] {
+        let format = json!({"name": "invoice", "description": "Amounts in cents", "schema": schema(own)});
+        let body = json!({"model": "a/m", "messages": [{"role": "user", "content": "hi"}], "response_format": {"type": "json_schema", "json_schema": format}});
+        let made: Value = serde_json::from_slice(&read(body.to_string().as_bytes(), &|_| None).unwrap().body).unwrap();
+        let made = &made["output_config"]["format"]["schema"];
+        assert_eq!((&made["description"], &made["additionalProperties"]), (&json!(said), &json!(false)));
+    }
+}
+
+#[test]
+fn an_empty_list_of_reasoning_hides_no_reasoning() {
+    let said = |details: Value| {
+        let assistant =
+            json!({"role": "assistant", "content": "so", "reasoning_content": "R", "reasoning_details": details});
+        let turns = json!([{"role": "user", "content": "hi"}, assistant, {"role": "user", "content": "on"}]);
+        let body = json!({"model": "a/m", "messages": turns});
+        let made: Value = serde_json::from_slice(&read(body.to_string().as_bytes(), &|_| None).unwrap().body).unwrap();
+        made["messages"][1]["content"][0]["thinking"].clone()
+    };
+    for details in [json!([]), Value::Null] {
+        assert_eq!(said(details), "R");
+    }
+    assert_eq!(said(json!([{"type": "reasoning.text", "text": "other"}])), "other");
+}
+
+#[test]
 fn what_the_format_has_no_word_for_is_named() {
     let picture =
         |detail: Value| json!({"type": "image_url", "image_url": {"url": "https://a.example/x.png", "detail": detail}});

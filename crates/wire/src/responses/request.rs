@@ -7,7 +7,7 @@ use super::Form;
 use super::input::{Turns, input};
 use super::tools::Tools;
 use crate::chat::options::{self, Allowed, Reasoning};
-use crate::chat::request::{Object, SAME, config};
+use crate::chat::request::{Object, SAME, config, described};
 use crate::chat::{OPTION_NAMES, OPTIONS};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{self, Violation};
@@ -124,7 +124,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     if let Some(thinking) = reasoning.thinking(("max_output_tokens", limit))? {
         out.set("thinking", &thinking);
     }
-    if let Some(config) = config(reasoning.level.as_deref(), schema) {
+    if let Some(config) = config(reasoning.level.as_deref(), schema.as_deref()) {
         out.set("output_config", &config);
     }
     if !beside.is_empty() {
@@ -145,7 +145,7 @@ fn echo(members: &Members<'_>) -> String {
 }
 
 /// The form and the length of what is said. A schema is given back.
-fn told<'a>(place: &Place<'_>, value: &'a RawValue, beside: &mut Object) -> Result<Option<&'a RawValue>, Violation> {
+fn told(place: &Place<'_>, value: &RawValue, beside: &mut Object) -> Result<Option<String>, Violation> {
     let members = check::members(place, value)?;
     if let Some(verbosity) = check::present(&members, "verbosity") {
         options::check_option(&place.member("verbosity"), "verbosity", verbosity)?;
@@ -160,7 +160,7 @@ fn told<'a>(place: &Place<'_>, value: &'a RawValue, beside: &mut Object) -> Resu
         "json_schema" => {
             let schema = check::required(&place, &format, "schema")?;
             check::object(&place.member("schema"), schema)?;
-            return Ok(Some(schema));
+            return Ok(Some(described(schema, options::described(&place, &format)?.as_deref())));
         }
         _ => {}
     }

@@ -244,6 +244,26 @@ enum Form {
     Text,
 }
 
+/// Texts whose names do not say so.
+const TEXTS: [&str; 16] = [
+    "application/csv",
+    "application/graphql",
+    "application/javascript",
+    "application/json",
+    "application/jsonl",
+    "application/ndjson",
+    "application/sql",
+    "application/toml",
+    "application/typescript",
+    "application/x-ndjson",
+    "application/x-python",
+    "application/x-sh",
+    "application/x-yaml",
+    "application/xml",
+    "application/yaml",
+    "application/x-httpd-php",
+];
+
 /// Whether what is said to be this becomes text for every model: those that read files read PDF.
 pub(super) fn is_unread(media_type: &str) -> bool {
     kind(media_type, b"").is_some_and(|form| form != Form::Pdf)
@@ -261,7 +281,9 @@ fn kind(media_type: &str, bytes: &[u8]) -> Option<Form> {
     match name.as_str() {
         "application/pdf" => Some(Form::Pdf),
         "text/html" | "application/xhtml+xml" => Some(Form::Html),
-        "text/plain" | "text/csv" | "text/markdown" | "text/x-markdown" | "application/csv" => Some(Form::Text),
+        // Any other text, and what is one under another name: data, code, settings.
+        name if name.starts_with("text/") || name.ends_with("+json") || name.ends_with("+xml") => Some(Form::Text),
+        name if TEXTS.contains(&name) => Some(Form::Text),
         _ => None,
     }
 }
@@ -274,7 +296,12 @@ mod tests {
     fn bytes_say_more_than_names() {
         assert_eq!(kind("text/plain", b"%PDF-1.7"), Some(Form::Pdf));
         assert_eq!(kind("Text/HTML; charset=utf-8", b"<p>"), Some(Form::Html));
-        assert_eq!(kind("text/csv", b"a,b"), Some(Form::Text));
+        for name in
+            ["text/csv", "application/json", "text/x-python; charset=utf-8", "image/svg+xml", "application/x-sh"]
+        {
+            assert_eq!(kind(name, b"a,b"), Some(Form::Text), "{name}");
+        }
+        assert_eq!(kind("application/octet-stream", b"a,b"), None);
         assert_eq!(kind("application/zip", b"PK"), None);
         let office = |name: &str| format!("application/vnd.openxmlformats-officedocument.{name}");
         assert_eq!(kind(&office("spreadsheetml.sheet"), b"PK"), Some(Form::Office(Kind::Sheets)));
