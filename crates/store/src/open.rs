@@ -62,6 +62,14 @@ pub fn check_url(url: &str) -> Result<(), OpenError> {
     }
 }
 
+/// Whether opening it would make no new one: a file that is named is there. Of a server only it can say.
+pub fn is_there(url: &str, data_dir: &Path) -> bool {
+    match url.split_once(':') {
+        Some(("sqlite", name)) => file_name(name).is_ok_and(|name| data_dir.join(name).is_file()),
+        _ => true,
+    }
+}
+
 fn file_name(name: &str) -> Result<&str, OpenError> {
     let name = name.strip_prefix("//").unwrap_or(name);
     if name.is_empty() || name.starts_with(':') || name.contains('?') {

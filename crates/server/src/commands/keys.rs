@@ -7,7 +7,7 @@ use tidegate_core::{KeyKind, Money, Tenant, Timestamp, WorkspaceId};
 use tidegate_store::audit::By;
 use tidegate_store::keys::{KeyFilter, KeyMatch, KeyRow, LimitReset, NewKey};
 use tidegate_store::workspaces::{DEFAULT_SLUG, Workspace};
-use tidegate_store::{Refused, Store, StoreError};
+use tidegate_store::{Refused, Store, StoreError, is_there};
 
 use super::out::{say, shown};
 use crate::config::Source;
@@ -39,6 +39,13 @@ pub async fn open_any(source: &Source) -> anyhow::Result<(Store, Tenant)> {
     if config.storage_url.starts_with("sqlite:") && !config.data_dir.is_dir() {
         bail!(
             "there is no data folder {}: run `tidegate serve` first or name it with --data-dir",
+            config.data_dir.display()
+        );
+    }
+    // Who only looks leaves nothing behind in a folder that was named by mistake.
+    if !is_there(&config.storage_url, &config.data_dir) {
+        bail!(
+            "there is no store in {}: run `tidegate serve` first or name its folder with --data-dir",
             config.data_dir.display()
         );
     }

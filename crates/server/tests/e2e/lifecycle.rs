@@ -108,6 +108,18 @@ async fn lif_1_the_keys_of_the_first_start_are_asked_for_then_and_not_later() {
 }
 
 #[tokio::test]
+async fn lif_1_who_only_looks_makes_no_store() {
+    let place = Place::new("[service]\nlisten = \"127.0.0.1:0\"\n");
+    std::fs::create_dir_all(place.data_dir()).unwrap();
+    for command in [&["ledger", "verify"][..], &["keys", "list"], &["credits", "show"], &["audit", "verify"]] {
+        let output = place.run(command).await;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("there is no store in "), "{command:?}: {said}");
+        assert_eq!(std::fs::read_dir(place.data_dir()).unwrap().count(), 0, "{command:?}");
+    }
+}
+
+#[tokio::test]
 async fn lif_1_a_taken_address_is_a_clear_line() {
     let taken = Hand::start().await;
     let address = taken.base_url().replace("http://", "");
