@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use super::Form;
 use super::input::{Turns, input};
-use super::tools::Tools;
+use super::tools::{Tools, chosen};
 use crate::chat::options::{self, Allowed, Reasoning};
 use crate::chat::request::{Object, SAME, config, described};
 use crate::chat::{OPTION_NAMES, OPTIONS};
@@ -109,6 +109,10 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     if given.is_some() || has_tools {
         out.set("tools", &format!("[{}]", tools.made.join(",")));
     }
+    let made = tools.made;
+    let choice = check::present(&members, "tool_choice");
+    let of_group = choice.and_then(|choice| chosen(choice, &form, &made));
+    let choice = of_group.as_deref().or(choice);
     let said = turns.finish();
     warnings.extend(said.warnings);
     if let Some(system) = said.system {
@@ -118,7 +122,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     if let Some(limit) = limit {
         out.set("max_tokens", &limit.to_string());
     }
-    if let Some(choice) = options::choice(check::present(&members, "tool_choice"), parallel, has_tools)? {
+    if let Some(choice) = options::choice(choice, parallel, has_tools)? {
         out.set("tool_choice", &choice);
     }
     if let Some(thinking) = reasoning.thinking(("max_output_tokens", limit))? {

@@ -137,6 +137,30 @@ fn with<'a>(tool: &'a Members<'_>, said: &[(&'a str, &'a RawValue)]) -> Members<
     Members(kept.chain(said.iter().map(|(name, value)| (Cow::Borrowed(*name), *value))).collect())
 }
 
+/// A choice of a tool that stands in a group, by the name that it has where there are no groups. A tool without a group that is
+/// called like it is another one.
+pub(super) fn chosen(choice: &RawValue, form: &Form, made: &[String]) -> Option<Box<RawValue>> {
+    let members = Members::of(choice).filter(|_| json::kind(choice) == json::Kind::Object)?;
+    let word = |name: &str| check::present(&members, name).and_then(json::string);
+    let (name, group) = (word("name")?, word("namespace"));
+    let is_plain = |tool: &String| {
+        let tool: Option<&RawValue> = serde_json::from_str(tool).ok();
+        tool.and_then(Members::of)
+            .and_then(|tool| tool.get("name").and_then(json::string))
+            .is_some_and(|own| own == name)
+    };
+    if group.is_none() && made.iter().any(is_plain) {
+        return None;
+    }
+    let is_it = |tool: &&Grouped| tool.name == name && group.as_ref().is_none_or(|group| tool.group == *group);
+    let called = raw(&form.grouped.iter().find(is_it)?.called);
+    let mut out = Object::default();
+    for (name, value) in with(&members, &[("name", &called)]).0.iter().filter(|(name, _)| name != "namespace") {
+        out.set(name, value.get());
+    }
+    RawValue::from_string(out.finish()).ok()
+}
+
 /// Whether the client itself looks for tools.
 fn is_clients(tool: &Members<'_>) -> bool {
     check::present(tool, "execution").and_then(json::string).as_deref() == Some("client")

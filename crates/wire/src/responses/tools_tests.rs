@@ -164,6 +164,25 @@ fn a_choice_of_some_tools_may_name_groups() {
 }
 
 #[test]
+fn a_tool_of_a_group_can_be_chosen() {
+    let body = |choice: Value, more: Value| {
+        let mut tools = vec![docs()];
+        tools.extend(more.as_array().unwrap().iter().cloned());
+        asked(&json!({"model": "a/m", "input": "hi", "tools": tools, "tool_choice": choice})).0["tool_choice"].clone()
+    };
+    let chosen = json!({"type": "tool", "name": "mcp__docs__search"});
+    for choice in [
+        json!({"type": "function", "name": "search"}),
+        json!({"type": "function", "name": "search", "namespace": "mcp__docs"}),
+        json!({"type": "function", "name": "mcp__docs__search"}),
+    ] {
+        assert_eq!(body(choice.clone(), json!([])), chosen, "{choice}");
+    }
+    let own = json!([{"type": "function", "name": "search"}]);
+    assert_eq!(body(json!({"type": "function", "name": "search"}), own), json!({"type": "tool", "name": "search"}));
+}
+
+#[test]
 fn what_is_wrong_in_a_group_is_named_with_its_place() {
     let with = |tool: Value| json!({"model": "a/m", "input": "hi", "tools": [{"type": "namespace", "name": "n", "description": "", "tools": [tool]}]});
     for (tool, text) in [

@@ -282,7 +282,10 @@ fn kind(media_type: &str, bytes: &[u8]) -> Option<Form> {
         "application/pdf" => Some(Form::Pdf),
         "text/html" | "application/xhtml+xml" => Some(Form::Html),
         // Any other text, and what is one under another name: data, code, settings.
-        name if name.starts_with("text/") || name.ends_with("+json") || name.ends_with("+xml") => Some(Form::Text),
+        name if name.starts_with("text/") => Some(Form::Text),
+        name if name.starts_with("application/") && (name.ends_with("+json") || name.ends_with("+xml")) => {
+            Some(Form::Text)
+        }
         name if TEXTS.contains(&name) => Some(Form::Text),
         _ => None,
     }
@@ -297,11 +300,13 @@ mod tests {
         assert_eq!(kind("text/plain", b"%PDF-1.7"), Some(Form::Pdf));
         assert_eq!(kind("Text/HTML; charset=utf-8", b"<p>"), Some(Form::Html));
         for name in
-            ["text/csv", "application/json", "text/x-python; charset=utf-8", "image/svg+xml", "application/x-sh"]
+            ["text/csv", "application/json", "text/x-python; charset=utf-8", "application/ld+json", "application/x-sh"]
         {
             assert_eq!(kind(name, b"a,b"), Some(Form::Text), "{name}");
         }
-        assert_eq!(kind("application/octet-stream", b"a,b"), None);
+        for name in ["application/octet-stream", "image/svg+xml"] {
+            assert_eq!(kind(name, b"a,b"), None, "{name}");
+        }
         assert_eq!(kind("application/zip", b"PK"), None);
         let office = |name: &str| format!("application/vnd.openxmlformats-officedocument.{name}");
         assert_eq!(kind(&office("spreadsheetml.sheet"), b"PK"), Some(Form::Office(Kind::Sheets)));
