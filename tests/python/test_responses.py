@@ -124,6 +124,24 @@ def test_tools_that_take_a_text_are_called_with_one(client, upstream):
     assert sent["messages"][2]["content"][0] == {"type": "tool_result", "tool_use_id": call.call_id, "content": "ok"}
 
 
+@pytest.mark.parametrize("place", [NATIVE, *PROTOCOLS])
+def test_tools_of_a_namespace_are_called_as_such(client, upstream, place):
+    group = {"type": "namespace", "name": "mcp__home", "description": "The house.", "tools": [TOOLS[0]]}
+    request = ask(place, "sim-tools", tools=[group])
+    with client.responses.stream(**request) as stream:
+        streamed = list(stream)[-1].response
+    for answer in (client.responses.create(**request), streamed):
+        call = next(item for item in answer.output if item.type == "function_call")
+        assert (call.namespace, call.name) == ("mcp__home", TOOLS[0]["name"])
+        _, sent = upstream.last_request()
+        assert f"mcp__home__{call.name}" in json.dumps(sent)
+        history = [{"role": "user", "content": "x"}, call.model_dump(exclude_none=True), {"type": "function_call_output", "call_id": call.call_id, "output": "ok"}]
+        client.responses.create(**ask(place, "sim", tools=[group], input=history))
+        _, sent = upstream.last_request()
+        # Once as it is offered, and once as it was called.
+        assert json.dumps(sent).count(f'"mcp__home__{call.name}"') >= 2
+
+
 def test_forms_and_options_are_translated(client, upstream):
     schema = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"], "additionalProperties": False}
     picture = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
