@@ -247,7 +247,7 @@ impl Entries {
         let limit_seq = kept.unwrap_or(row.change_seq);
         let is_changed = known.is_some() && kept.is_none();
         if is_changed {
-            ledger.doubt(&Account::Key(row.hash));
+            ledger.doubt(Some(&row.organisation), &Account::Key(row.hash));
         }
         let entry = Arc::new(KeyEntry {
             hash: row.hash,

@@ -38,6 +38,8 @@ pub struct Wanted<'a> {
     pub least: Money,
     /// The number of nodes that spend from the slot.
     pub share: u32,
+    /// Nothing is to be taken: other nodes are to give back theirs, if more is spent and leased than may be.
+    pub only_recalls: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -229,7 +231,7 @@ fn grant(wanted: &Wanted<'_>, posted: &Posted, leased: &Leased) -> Granted {
     if remaining < least {
         return Granted::Refused { remaining, elsewhere };
     }
-    if remaining == Money::ZERO {
+    if remaining == Money::ZERO || wanted.only_recalls {
         return Granted::Nothing { elsewhere };
     }
     if wanted.share <= 1 {
@@ -339,7 +341,14 @@ mod tests {
     fn a_lease_is_a_part_of_what_is_left_and_at_least_what_is_needed() {
         let slot = slot(None, 0);
         let granted = |limit, least, share, posted, own, elsewhere| {
-            let wanted = Wanted { slot: &slot, limit: Money(limit), counts_byok: false, least: Money(least), share };
+            let wanted = Wanted {
+                slot: &slot,
+                limit: Money(limit),
+                counts_byok: false,
+                least: Money(least),
+                share,
+                only_recalls: false,
+            };
             let posted = Posted { credit_dollars: 0, credit_rest: posted, byok_dollars: 9, byok_rest: 0 };
             let leased = Leased { own_dollars: 0, own_rest: own, elsewhere_dollars: 0, elsewhere_rest: elsewhere };
             grant(&wanted, &posted, &leased)
@@ -357,5 +366,19 @@ mod tests {
         assert_eq!(granted(100, 0, 1, 20, 30, 50), Granted::Nothing { elsewhere: Money(50) });
         assert_eq!(granted(100, 0, 3, 95, 0, 0), leased(1), "however little is left");
         assert_eq!(granted(i64::MAX, 1, 1, 0, 0, 0), leased(i64::MAX));
+        let recalled = |limit| {
+            let wanted = Wanted {
+                slot: &slot,
+                limit: Money(limit),
+                counts_byok: false,
+                least: Money::ZERO,
+                share: 1,
+                only_recalls: true,
+            };
+            let posted = Posted { credit_dollars: 0, credit_rest: 60, byok_dollars: 0, byok_rest: 0 };
+            let leased = Leased { own_dollars: 0, own_rest: 0, elsewhere_dollars: 0, elsewhere_rest: 50 };
+            grant(&wanted, &posted, &leased)
+        };
+        assert_eq!((recalled(100), recalled(200)), (refused(-10, 50), Granted::Nothing { elsewhere: Money(50) }));
     }
 }

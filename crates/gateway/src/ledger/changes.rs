@@ -1,9 +1,10 @@
 //! Limits that change. What is leased under a limit is lowered by calls that know it; calls that were let in while it was
 //! another one, or none, know nothing of it.
 
+use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
-use tidegate_core::{Account, OrganisationId, Slot, Window};
+use tidegate_core::{Account, GenerationId, OrganisationId, Slot, Window};
 
 use super::book::Rule;
 use super::{Ledger, locked};
@@ -29,14 +30,16 @@ impl Ledger {
     }
 
     /// The limit of an account changes: the store is asked before anybody spends from it again. To be called before others
-    /// can see the new one.
-    pub fn doubt(&self, account: &Account) {
+    /// can see the new one. Whose account it is need not be known.
+    pub fn doubt(&self, organisation: Option<&OrganisationId>, account: &Account) {
         let now = self.now();
         let windows = Window::ALL.map(Some).into_iter().chain([None]);
         let slots: Vec<Slot> = windows.map(|window| Slot::of(account.clone(), window, now)).collect();
-        for book in self.books.pin().values() {
-            let mut book = locked(book);
-            slots.iter().for_each(|slot| book.doubt(slot));
+        for (whose, book) in &self.books.pin() {
+            if organisation.is_none_or(|organisation| organisation == whose) {
+                let mut book = locked(book);
+                slots.iter().for_each(|slot| book.doubt(slot));
+            }
         }
     }
 
@@ -47,15 +50,17 @@ impl Ledger {
 
     /// The same of the balances of all organisations.
     pub fn doubt_balances(&self) {
-        let organisations: Vec<OrganisationId> = self.books.pin().keys().cloned().collect();
-        organisations.into_iter().for_each(|organisation| self.doubt(&Account::Organisation(organisation)));
+        let now = self.now();
+        for (organisation, book) in &self.books.pin() {
+            locked(book).doubt(&Slot::of(Account::Organisation(organisation.clone()), None, now));
+        }
     }
 
-    /// A call was charged to limits that it had not held anything in. Other nodes may hold what it cost.
-    pub fn charged_unheld(&self, organisation: &OrganisationId, rules: impl IntoIterator<Item = Rule>) {
-        if self.share() > 1 {
-            let rules = rules.into_iter().map(|rule| (organisation.clone(), rule));
-            self.unheld.lock().unwrap_or_else(std::sync::PoisonError::into_inner).extend(rules);
+    /// A call is charged to limits that it had not held anything in. Other nodes may hold what it cost: they are asked for it
+    /// once the store has the call.
+    pub fn charged_unheld(&self, call: GenerationId, rules: Vec<Rule>) {
+        if self.share() > 1 && !rules.is_empty() {
+            self.unheld.lock().unwrap_or_else(PoisonError::into_inner).insert(call, rules);
         }
     }
 }

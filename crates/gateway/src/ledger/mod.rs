@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use papaya::HashMap;
+use tidegate_core::map::Map;
 use tidegate_core::{Account, Clock, Exchange, GenerationId, Money, OrganisationId, Posting, Timestamp};
 use tidegate_observe::metrics::Metrics;
 use tidegate_store::journal::Progress;
@@ -123,7 +124,7 @@ pub struct Ledger {
     changes: AtomicU64,
     changed: AtomicI64,
     /// Limits that calls were charged to which had not held anything there: other nodes may hold too much of them.
-    unheld: Mutex<Vec<(OrganisationId, Rule)>>,
+    unheld: Mutex<Map<GenerationId, Vec<Rule>>>,
 }
 
 impl Ledger {
@@ -197,7 +198,7 @@ impl Ledger {
     pub fn set_limits(&self, limits: Limits) {
         let before = self.limits.load_full();
         let changed: Vec<Account> = before.changed_budgets(&limits).cloned().map(Account::Workspace).collect();
-        changed.iter().for_each(|account| self.doubt(account));
+        changed.iter().for_each(|account| self.doubt(None, account));
         self.limits.store(Arc::new(limits));
         if !changed.is_empty() {
             self.note_change();
@@ -291,7 +292,6 @@ impl Ledger {
             organisation: organisation.clone(),
             rule: short.demand.rule.clone(),
             amount: short.demand.amount,
-            is_stale: short.is_stale,
             is_last,
             reply: Some(reply),
         };
@@ -315,14 +315,7 @@ impl Ledger {
                 let organisation = organisation.clone();
                 let (rule, amount) = (rule.clone(), Money::ZERO);
                 // A full queue is answered by those who come and wait.
-                let _ = self.wants.try_send(Want {
-                    organisation,
-                    rule,
-                    amount,
-                    is_stale: false,
-                    is_last: false,
-                    reply: None,
-                });
+                let _ = self.wants.try_send(Want { organisation, rule, amount, is_last: false, reply: None });
             }
         }
     }
@@ -337,8 +330,8 @@ impl Ledger {
         let is_over = short.iter().any(|short| short.is_final);
         for short in short {
             let organisation = organisation.clone();
-            let (rule, amount, is_stale) = (short.demand.rule, short.demand.amount, short.is_stale);
-            let _ = self.wants.try_send(Want { organisation, rule, amount, is_stale, is_last: false, reply: None });
+            let (rule, amount) = (short.demand.rule, short.demand.amount);
+            let _ = self.wants.try_send(Want { organisation, rule, amount, is_last: false, reply: None });
         }
         if is_over { Stretched::Exhausted } else { Stretched::Asked }
     }

@@ -43,7 +43,6 @@ pub struct Want {
     pub rule: Rule,
     /// What must be available in the end; nothing when it is just time for more.
     pub amount: Money,
-    pub is_stale: bool,
     /// Whoever asks waits no longer, and takes what there is.
     pub is_last: bool,
     pub reply: Option<oneshot::Sender<Answer>>,
@@ -153,9 +152,6 @@ impl Treasury {
             if forward.is_some_and(|at| at <= now) || outgoing.len() >= BATCH {
                 let result = self.forward().await;
                 self.is_forwarded = result.is_ok();
-                if self.is_forwarded && outgoing.is_empty() {
-                    self.recall().await;
-                }
                 if std::mem::replace(&mut healthy, result.is_ok()) != result.is_ok() {
                     match &result {
                         Ok(()) => tracing::info!("finished requests are recorded again"),
@@ -203,8 +199,8 @@ impl Treasury {
     }
 
     async fn answer(&mut self, want: Want) {
-        let Want { organisation, rule, amount, is_stale, is_last, reply } = want;
-        let answer = match self.lease(&organisation, &rule, amount, (is_stale, is_last)).await {
+        let Want { organisation, rule, amount, is_last, reply } = want;
+        let answer = match self.lease(&organisation, &rule, amount, is_last).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "no lease could be taken");
@@ -222,7 +218,7 @@ impl Treasury {
         organisation: &OrganisationId,
         rule: &Rule,
         amount: Money,
-        (is_stale, is_last): (bool, bool),
+        is_last: bool,
     ) -> Result<Answer, StoreError> {
         let book = self.ledger.book(organisation);
         let now = self.ledger.tick();
@@ -233,9 +229,10 @@ impl Treasury {
             state = locked(&book).state(rule, now);
         }
         if let Some(state) = state {
-            if is_stale && state.is_stale {
+            if state.is_stale {
+                // Whoever asks: what the store says now is of another limit than what is held.
                 self.give_back(organisation, &rule.slot).await?;
-            } else if state.available >= amount && !is_stale && amount > Money::ZERO {
+            } else if state.available >= amount && amount > Money::ZERO {
                 // Somebody else's want has been answered meanwhile.
                 return Ok(Answer::Granted);
             } else if state.is_refused && !is_last {
@@ -245,7 +242,14 @@ impl Treasury {
         let available = locked(&book).state(rule, now).map_or(Money::ZERO, |state| state.available);
         let least = if is_last { Money::ZERO } else { amount.minus(available).max(Money::ZERO) };
         let share = if is_last { 1 } else { self.ledger.share() };
-        let wanted = Wanted { slot: &rule.slot, limit: rule.limit, counts_byok: rule.counts_byok, least, share };
+        let wanted = Wanted {
+            slot: &rule.slot,
+            limit: rule.limit,
+            counts_byok: rule.counts_byok,
+            least,
+            share,
+            only_recalls: false,
+        };
         let granted = self.store.lease(&self.node.id, &wanted).await?;
         let until =
             |elsewhere: Money| self.ledger.tick().plus(if elsewhere > Money::ZERO { REFUSED_SHARED } else { REFUSED });
@@ -323,6 +327,7 @@ impl Treasury {
             }
             fail::point("store.forwarded");
             self.settle_up(&batch);
+            self.recall(&batch).await;
             if outgoing.has_spilled() {
                 // The journal is read next: it must not hold these any more, and if it does, they were counted.
                 self.counted.extend(batch.iter().map(|exchange| exchange.id));
@@ -350,11 +355,22 @@ impl Treasury {
         }
     }
 
-    /// Has other nodes give back what they hold of limits that were passed without their knowing.
-    async fn recall(&mut self) {
-        let unheld = std::mem::take(&mut *self.ledger.unheld.lock().unwrap_or_else(PoisonError::into_inner));
-        for (organisation, rule) in unheld {
-            if let Err(error) = self.lease(&organisation, &rule, Money::ZERO, (false, false)).await {
+    /// Has other nodes give back what they hold of limits that calls of this batch, which the store has now, have passed
+    /// without their knowing.
+    async fn recall(&self, batch: &[impl Borrow<Exchange>]) {
+        let mut rules: Map<Slot, Rule> = Map::default();
+        {
+            let mut unheld = self.ledger.unheld.lock().unwrap_or_else(PoisonError::into_inner);
+            if unheld.is_empty() {
+                return;
+            }
+            let found = batch.iter().filter_map(|exchange| unheld.remove(&exchange.borrow().id)).flatten();
+            rules.extend(found.map(|rule| (rule.slot.clone(), rule)));
+        }
+        for Rule { slot, limit, counts_byok } in rules.into_values() {
+            let (slot, least) = (&slot, Money::ZERO);
+            let wanted = Wanted { slot, limit, counts_byok, least, share: 1, only_recalls: true };
+            if let Err(error) = self.store.lease(&self.node.id, &wanted).await {
                 tracing::debug!(%error, "other nodes were not asked for what they hold");
             }
         }
@@ -396,6 +412,7 @@ impl Treasury {
             self.store.forward(&self.node.id, batch).await?;
             fail::point("store.forwarded");
             self.settle_up(batch);
+            self.recall(batch).await;
             // Some of them may be on their way here besides, or stay in the journal: they must not be counted again.
             self.counted.extend(batch.iter().map(|exchange| exchange.id));
             self.forget(places.to_vec(), Vec::new()).await?;

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tidegate_core::Money;
 
-use super::money::key;
-use crate::harness::{Account, Buy, Pace, Tidegate, Till, books, eventually, hash_of, on_both};
+use super::money::{key, replicas};
+use crate::harness::books::{self, store_of};
+use crate::harness::{Account, Buy, MANAGEMENT_KEY, Pace, Tidegate, Till, eventually, hash_of, on_both, with_postgres};
 
 const MODEL: &str = "vendor/m";
 const OTHER: &str = "vendor/other";
@@ -135,4 +136,49 @@ on_both! {
         eventually("all is forwarded", WAIT, async || books::total(&account.store).await == Money(4 * 5 * CALL)).await;
         books::verified(&account.gate.place).await;
     }
+}
+
+/// What was leased under another limit is no good although the store was asked about the new one meanwhile.
+#[test]
+fn a_lowered_limit_holds_at_a_gateway_that_recalled_money() {
+    with_postgres(async |database| {
+        let pace = || Pace { usage: Some((14, 64)), first: Duration::ZERO, gap: Duration::ZERO };
+        let (slow, quick) = (Till::start(pace()).await, Till::start(pace()).await);
+        let builder = Tidegate::start()
+            .endpoint_at(MODEL, &slow.base_url(), OUTPUT_ONLY)
+            .endpoint_at(OTHER, &quick.base_url(), OUTPUT_ONLY)
+            .config(&database.config());
+        let gates = replicas(database, &builder.text(), 2).await;
+        // The second knows of the first from its start on.
+        let gate = &gates[1];
+        let managed = async |method: &str, path: &str, body: Value| {
+            let reply =
+                gate.ask(method, &format!("/api/v1{path}")).key(MANAGEMENT_KEY).json(body.to_string()).send().await;
+            assert!((200..300).contains(&reply.status), "{}", reply.body_text());
+            reply.json()
+        };
+        let made = managed("POST", "/keys", json!({"name": "k", "limit": dollars(100 * CALL)})).await;
+        let key = made["key"].as_str().expect("a key").to_owned();
+        let path = format!("/keys/{}", hash_of(&key));
+        let buy = async |model: &'static str, number: u64| {
+            Buy::new(gate.address, &key, model, number, false).make().await.status == Some(200)
+        };
+        assert!(buy(OTHER, 0).await);
+        managed("PATCH", &path, json!({"limit": null})).await;
+        slow.open(false);
+        let lowered = async {
+            slow.busy(1).await;
+            managed("PATCH", &path, json!({"limit": dollars(3 * CALL)})).await;
+            slow.open(true);
+        };
+        let (was_served, ()) = tokio::join!(buy(MODEL, 1), lowered);
+        assert!(was_served);
+        let store = store_of(database, &gate.place).await;
+        eventually("the store has both", WAIT, async || books::total(&store).await == Money(2 * CALL)).await;
+        let mut served = 0;
+        while served < 20 && buy(OTHER, 2 + served).await {
+            served += 1;
+        }
+        assert_eq!(served, 1);
+    });
 }

@@ -23,7 +23,7 @@ fn key_slot(name: impl ToString, window: Option<Window>) -> Slot {
 }
 
 fn wanted(slot: &Slot, limit: i64, least: i64, share: u32) -> Wanted<'_> {
-    Wanted { slot, limit: Money(limit), counts_byok: false, least: Money(least), share }
+    Wanted { slot, limit: Money(limit), counts_byok: false, least: Money(least), share, only_recalls: false }
 }
 
 fn leased(amount: i64) -> Granted {

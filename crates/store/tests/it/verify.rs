@@ -68,7 +68,7 @@ on_both! {
         assert_eq!(verified(database).await, none);
 
         let slot = Slot::of(Account::Key(hash("a")), None, NOW);
-        let wanted = Wanted { slot: &slot, limit: Money(1_000), counts_byok: false, least: Money(0), share: 1 };
+        let wanted = Wanted { slot: &slot, limit: Money(1_000), counts_byok: false, least: Money(0), share: 1, only_recalls: false };
         database.store.lease("node", &wanted).await.unwrap();
         let mut batch = records();
         batch[0].postings.push(Posting { slot: slot.clone(), amount: Money(400) });
@@ -166,7 +166,7 @@ on_both! {
         let slot = |name: &str| Slot::of(Account::Key(hash(name)), None, NOW);
         for name in ["a", "b", "c"] {
             let slot = slot(name);
-            let wanted = Wanted { slot: &slot, limit: Money(1_000), counts_byok: false, least: Money(0), share: 1 };
+            let wanted = Wanted { slot: &slot, limit: Money(1_000), counts_byok: false, least: Money(0), share: 1, only_recalls: false };
             database.store.lease("node", &wanted).await.unwrap();
         }
         assert_eq!(verified(database).await.differences, []);

@@ -216,7 +216,7 @@ impl Ticket {
                 }
             }
         }
-        self.gate.ledger.charged_unheld(&exchange.organisation, unheld);
+        self.gate.ledger.charged_unheld(exchange.id, unheld);
     }
 
     /// What destinations are to be told. What was said can be long, and is looked through while its caller waits; of the
