@@ -130,6 +130,8 @@ pub(crate) struct Allowed<'a> {
     /// Functions by their names, others by their types.
     names: HashSet<Cow<'a, str>>,
     kinds: HashSet<Cow<'a, str>>,
+    /// Groups of functions by theirs.
+    groups: HashSet<Cow<'a, str>>,
     /// One of them must be called.
     is_required: bool,
 }
@@ -153,16 +155,18 @@ impl<'a> Allowed<'a> {
         let mode = check::present(&members, "mode");
         let mode = mode.map(|mode| check::one_of(&place.member("mode"), mode, &["auto", "required"])).transpose()?;
         let is_required = mode.as_deref() == Some("required");
-        let mut allowed = Self { names: HashSet::new(), kinds: HashSet::new(), is_required };
+        let mut allowed = Self { names: HashSet::new(), kinds: HashSet::new(), groups: HashSet::new(), is_required };
         let Some(tools) = check::present(&members, "tools") else { return Ok(Some(allowed)) };
         let place = place.member("tools");
         for (index, entry) in check::entries(&place, tools, 0, MAX_TOOLS)?.into_iter().enumerate() {
             let place = place.entry(index);
             let members = check::members(&place, entry)?;
             let kind = check::text(&place.member("type"), check::required(&place, &members, "type")?)?;
+            let group = check::present(&members, "name").and_then(json::string).filter(|_| kind == "namespace");
             match named(&kind, &members) {
-                Some(name) => allowed.names.insert(name),
-                None => allowed.kinds.insert(family(kind)),
+                _ if group.is_some() => allowed.groups.extend(group),
+                Some(name) => _ = allowed.names.insert(name),
+                None => _ = allowed.kinds.insert(family(kind)),
             };
         }
         Ok(Some(allowed))
@@ -170,7 +174,7 @@ impl<'a> Allowed<'a> {
 
     /// Whether a tool is among them; a choice that lists nothing leaves out nothing.
     pub fn has(&self, kind: &str, tool: &Members<'_>) -> bool {
-        let is_any = self.names.is_empty() && self.kinds.is_empty();
+        let is_any = self.names.is_empty() && self.kinds.is_empty() && self.groups.is_empty();
         is_any
             || match named(kind, tool) {
                 Some(name) => self.names.contains(name.as_ref()),
@@ -179,8 +183,8 @@ impl<'a> Allowed<'a> {
     }
 
     /// Whether a group of tools is among them, or one of its tools by the name that it has where there are no groups.
-    pub fn has_of_group(&self, called: &str) -> bool {
-        self.names.contains(called) || self.kinds.contains("namespace")
+    pub fn has_of_group(&self, group: &str, called: &str) -> bool {
+        self.names.contains(called) || self.groups.contains(group)
     }
 }
 

@@ -96,18 +96,28 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
     input(&place, check::present(&members, "input").ok_or_else(|| place.required())?, &mut turns)?;
     let searching = search(&model);
     let (search, allowed) = (searching.as_deref(), allowed.as_ref());
-    let mut tools = Tools { search, allowed, are_found: false, form: &mut form, made: Vec::new(), is_dropped: false };
+    let mut tools = Tools {
+        search,
+        allowed,
+        are_found: false,
+        form: &mut form,
+        made: Vec::new(),
+        is_added: false,
+        is_dropped: false,
+    };
     let given = check::present(&members, "tools");
     if let Some(given) = given {
         tools.read(&Place::top("tools"), given)?;
     }
+    tools.is_added = true;
     for (index, more) in &turns.tools {
         tools.read(&place.entry(*index).member("tools"), more)?;
     }
     warnings.extend(tools.is_dropped.then(|| "dropped:web_search".to_owned()));
     let has_tools = !tools.made.is_empty();
     if given.is_some() || has_tools {
-        out.set("tools", &format!("[{}]", tools.made.join(",")));
+        let made: Vec<&str> = tools.made.iter().map(|made| &*made.json).collect();
+        out.set("tools", &format!("[{}]", made.join(",")));
     }
     let made = tools.made;
     let choice = check::present(&members, "tool_choice");

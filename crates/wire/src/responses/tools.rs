@@ -23,6 +23,14 @@ pub(super) fn flat(group: &str, name: &str) -> String {
     if group.ends_with('_') { format!("{group}{name}") } else { format!("{group}__{name}") }
 }
 
+/// A tool as it goes out.
+pub(super) struct Made {
+    group: Option<String>,
+    /// Of a function, as it is called without its group.
+    name: Option<String>,
+    pub json: String,
+}
+
 /// Tools that are being put together.
 pub(super) struct Tools<'a> {
     /// The type of the tool that searches the web, where there is one.
@@ -31,7 +39,9 @@ pub(super) struct Tools<'a> {
     /// Tools are looked for by a tool, as the request says.
     pub are_found: bool,
     pub form: &'a mut Form,
-    pub made: Vec<String>,
+    pub made: Vec<Made>,
+    /// These came with the conversation: tools that were offered before, and those that were found.
+    pub is_added: bool,
     /// A search of the web was left out.
     pub is_dropped: bool,
 }
@@ -56,12 +66,16 @@ impl Tools<'_> {
         if self.allowed.is_some_and(|allowed| !allowed.has(&kind, members)) {
             return Ok(());
         }
-        let made = match kind.as_ref() {
-            "function" | "custom" => self.function(place, &kind, members)?,
+        let mut name = None;
+        let json = match kind.as_ref() {
+            "function" | "custom" => {
+                name = check::present(members, "name").and_then(json::string).map(Cow::into_owned);
+                self.function(place, &kind, members)?
+            }
             FINDS if is_clients(members) => {
                 self.form.finds = true;
-                let name = raw(FINDS);
-                options::function(place, &with(members, &[("name", &name)]))?.finish()
+                let called = raw(FINDS);
+                options::function(place, &with(members, &[("name", &called)]))?.finish()
             }
             FINDS => format!(r#"{{"type":"{OWN_SEARCH}","name":"{OWN_SEARCH}"}}"#),
             kind if kind.starts_with("web_search") => match self.search {
@@ -73,8 +87,19 @@ impl Tools<'_> {
             },
             _ => entry.get().to_owned(),
         };
-        self.made.push(made);
+        self.put(Made { group: None, name, json });
         Ok(())
+    }
+
+    /// What is found is told with every request from then on, and may be among the others besides: the later word counts.
+    fn put(&mut self, made: Made) {
+        let is_same =
+            |known: &&mut Made| known.name.is_some() && (&known.group, &known.name) == (&made.group, &made.name);
+        let is_told_again = self.is_added || made.group.is_some();
+        match self.made.iter_mut().find(is_same).filter(|_| is_told_again) {
+            Some(known) => *known = made,
+            None => self.made.push(made),
+        }
     }
 
     /// One that takes a text is a function with one member.
@@ -83,7 +108,7 @@ impl Tools<'_> {
             "custom" => custom::tool(place, members, &mut self.form.custom)?,
             _ => options::function(place, members)?,
         };
-        if self.are_found {
+        if self.are_found && !self.is_added {
             function.set_some("defer_loading", check::present(members, "defer_loading"));
         }
         Ok(function.finish())
@@ -106,7 +131,8 @@ impl Tools<'_> {
             let name = check::required(&place, &tool, "name")?;
             let name = check::text_between(&place.member("name"), name, 1, 128)?;
             let called = flat(&group, &name);
-            if self.allowed.is_some_and(|allowed| !allowed.has(&kind, &tool) && !allowed.has_of_group(&called)) {
+            if self.allowed.is_some_and(|allowed| !allowed.has(&kind, &tool) && !allowed.has_of_group(&group, &called))
+            {
                 continue;
             }
             let (name_there, mut about_there) = (raw(&called), None);
@@ -118,9 +144,10 @@ impl Tools<'_> {
             there.extend(about_there.as_deref().map(|about| ("description", about)));
             let tool = with(&tool, &there);
             let (group, name) = (group.clone().into_owned(), name.into_owned());
+            let told = (Some(group.clone()), Some(name.clone()));
             self.form.grouped.push(Grouped { called, group, name });
-            let made = self.function(&place, &kind, &tool)?;
-            self.made.push(made);
+            let json = self.function(&place, &kind, &tool)?;
+            self.put(Made { group: told.0, name: told.1, json });
         }
         Ok(())
     }
@@ -139,16 +166,14 @@ fn with<'a>(tool: &'a Members<'_>, said: &[(&'a str, &'a RawValue)]) -> Members<
 
 /// A choice of a tool that stands in a group, by the name that it has where there are no groups. A tool without a group that is
 /// called like it is another one.
-pub(super) fn chosen(choice: &RawValue, form: &Form, made: &[String]) -> Option<Box<RawValue>> {
+pub(super) fn chosen(choice: &RawValue, form: &Form, made: &[Made]) -> Option<Box<RawValue>> {
     let members = Members::of(choice).filter(|_| json::kind(choice) == json::Kind::Object)?;
     let word = |name: &str| check::present(&members, name).and_then(json::string);
+    if form.finds && word("type").as_deref() == Some(FINDS) {
+        return RawValue::from_string(format!(r#"{{"type":"function","name":"{FINDS}"}}"#)).ok();
+    }
     let (name, group) = (word("name")?, word("namespace"));
-    let is_plain = |tool: &String| {
-        let tool: Option<&RawValue> = serde_json::from_str(tool).ok();
-        tool.and_then(Members::of)
-            .and_then(|tool| tool.get("name").and_then(json::string))
-            .is_some_and(|own| own == name)
-    };
+    let is_plain = |tool: &Made| tool.group.is_none() && tool.name.as_deref() == Some(&*name);
     if group.is_none() && made.iter().any(is_plain) {
         return None;
     }

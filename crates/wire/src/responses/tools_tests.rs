@@ -155,12 +155,35 @@ fn a_choice_of_some_tools_may_name_groups() {
     for (chosen, names) in [
         (json!({"type": "namespace", "name": "mcp__docs"}), vec!["mcp__docs__search", "mcp__docs__patch"]),
         (json!({"type": "function", "name": "mcp__docs__search"}), vec!["mcp__docs__search"]),
+        (json!({"type": "namespace", "name": "other"}), vec![]),
         (json!({"type": "function", "name": "own"}), vec!["own"]),
     ] {
         let (body, ..) = asked(&body(chosen));
         let made: Vec<&Value> = body["tools"].as_array().unwrap().iter().map(|tool| &tool["name"]).collect();
         assert_eq!(made, names);
     }
+}
+
+#[test]
+fn what_is_told_again_is_one_tool() {
+    let found = |id: Value, tools: Value| json!({"type": "tool_search_output", "execution": "server", "call_id": id, "tools": tools});
+    let function = |name: &str, about: &str| json!({"type": "function", "name": name, "description": about});
+    let deferred = json!({"type": "function", "name": "rare", "description": "before", "defer_loading": true});
+    let (body, ..) = asked(&json!({"model": "a/m", "input": [
+        {"role": "user", "content": "x"},
+        found(Value::Null, json!([function("rare", "found"), docs()])),
+        found(Value::Null, json!([docs()])),
+        {"type": "additional_tools", "role": "developer", "tools": [function("rare", "again")]},
+    ], "tools": [deferred, docs(), {"type": "tool_search"}]}));
+    let tools: Vec<Value> =
+        body["tools"].as_array().unwrap().iter().map(|tool| json!([tool["name"], tool.get("defer_loading")])).collect();
+    let names = ["rare", "mcp__docs__search", "mcp__docs__patch", "tool_search_tool_bm25"];
+    assert_eq!(tools, names.map(|name| json!([name, null])));
+    assert_eq!(body["tools"][0]["description"], "again");
+    // Two tools of one name in one list are a mistake.
+    let twice = json!({"model": "a/m", "input": "hi", "tools": [function("f", "a"), function("f", "b")]});
+    let body = read(twice.to_string().as_bytes(), &|_| None).unwrap().body;
+    assert!(envelope::read(&body, BRAND, Purpose::Generate).is_err());
 }
 
 #[test]
@@ -178,6 +201,8 @@ fn a_tool_of_a_group_can_be_chosen() {
     ] {
         assert_eq!(body(choice.clone(), json!([])), chosen, "{choice}");
     }
+    let finder = json!([{"type": "tool_search", "execution": "client", "parameters": {"type": "object"}}]);
+    assert_eq!(body(json!({"type": "tool_search"}), finder), json!({"type": "tool", "name": "tool_search"}));
     let own = json!([{"type": "function", "name": "search"}]);
     assert_eq!(body(json!({"type": "function", "name": "search"}), own), json!({"type": "tool", "name": "search"}));
 }
