@@ -78,12 +78,12 @@ impl Fit<'_> {
     /// Those that it may stop at: blank ones it refuses.
     fn stops(&mut self, value: &RawValue) -> Option<String> {
         let stops = json::elements(value)?;
-        let is_blank = |stop: &&RawValue| json::string(stop).is_some_and(|stop| stop.trim().is_empty());
-        if !stops.iter().any(|stop| is_blank(stop)) {
+        let says = |stop: &&&RawValue| json::string(stop).is_none_or(|stop| !stop.trim().is_empty());
+        let kept: Vec<&str> = stops.iter().filter(says).map(|stop| stop.get()).collect();
+        if kept.len() == stops.len() {
             return Some(value.get().to_owned());
         }
         self.changed("dropped:stop_sequences");
-        let kept: Vec<&str> = stops.iter().filter(|stop| !is_blank(stop)).map(|stop| stop.get()).collect();
         (!kept.is_empty()).then(|| format!("[{}]", kept.join(",")))
     }
 

@@ -253,7 +253,7 @@ fn structured(output: &mut Body, request: &Request, card: &Card, conversation: &
         }
         let mut text = Body::default();
         text.set("type", "json_schema");
-        let schema = told.as_deref().unwrap_or(format.schema.get());
+        let schema = told.as_deref().unwrap_or_else(|| format.schema.get());
         text.set("structure", Structure { json_schema: Named { name: "response", schema } });
         output.set("textFormat", text);
     } else {
