@@ -41,13 +41,8 @@ impl Pricing {
         others.map(|tier| most(Some(tier))).fold(most(None), Money::max)
     }
 
-    /// The longest answer, of at most the one asked for, whose call costs no more than what there is. None when not even
-    /// the prompt can be paid.
-    pub fn affordable(&self, ask: &Ask<'_>, available: Money) -> Option<u64> {
-        self.longest(ask, |most| most <= available)
-    }
-
-    /// The same by what a call may cost at most, of which it may be only a part that counts.
+    /// The longest answer, of at most the one asked for, that can be paid by what its call may cost at most. None when not even
+    /// the prompt can be.
     pub fn longest(&self, ask: &Ask<'_>, is_paid: impl Fn(Money) -> bool) -> Option<u64> {
         let fits = |output: u64| is_paid(self.most(&Ask { output, ..*ask }));
         if fits(ask.output) {

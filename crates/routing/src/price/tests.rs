@@ -33,6 +33,11 @@ fn total(pricing: &Pricing, usage: Usage, terms: Terms<'_>) -> String {
     pricing.cost(&usage, &terms).total.to_string()
 }
 
+/// The longest answer whose call costs no more than what there is.
+fn affordable_of(pricing: &Pricing, ask: &Ask<'_>, available: Money) -> Option<u64> {
+    pricing.longest(ask, |most| most <= available)
+}
+
 #[test]
 fn led_1_every_bucket_is_priced_once() {
     let cost = sonnet().cost(&Usage { input: 14, output: 9, ..Usage::default() }, &Terms::default());
@@ -256,15 +261,15 @@ fn the_longest_answer_that_can_be_paid() {
     assert_eq!(sonnet().most(&ask).to_string(), "0.06444");
     assert_eq!(sonnet().most(&Ask { cache_marked: true, ..ask }).to_string(), "0.06519");
     assert_eq!(sonnet().most(&Ask { cache_marked: true, cache_1h: true, ..ask }).to_string(), "0.06744");
-    let affordable = |dollars: &str| sonnet().affordable(&ask, Money::parse(dollars).unwrap());
+    let affordable = |dollars: &str| affordable_of(&sonnet(), &ask, Money::parse(dollars).unwrap());
     assert_eq!(affordable("1"), Some(4_096));
     assert_eq!(affordable("0.018"), Some(1_000));
     assert_eq!(affordable("0.017999999"), Some(999));
     assert_eq!((affordable("0.003"), affordable("0.002999999")), (Some(0), None));
     let free = Pricing::of(prices(&[(Unit::Input, "3")]));
-    assert_eq!(free.affordable(&ask, Money::parse("0.003").unwrap()), Some(4_096));
-    assert_eq!(Pricing::default().affordable(&ask, Money::ZERO), Some(4_096));
-    assert_eq!(Pricing::default().affordable(&ask, Money(-1)), None, "free is not less than nothing");
+    assert_eq!(affordable_of(&free, &ask, Money::parse("0.003").unwrap()), Some(4_096));
+    assert_eq!(affordable_of(&Pricing::default(), &ask, Money::ZERO), Some(4_096));
+    assert_eq!(affordable_of(&Pricing::default(), &ask, Money(-1)), None, "free is not less than nothing");
 }
 
 /// A number from 0 upwards of any size, for the tests alone: digits to the base 2^32, the lowest first.
@@ -570,7 +575,7 @@ proptest! {
         let ask = Ask { prompt, output, cache_marked: cache.0, cache_1h: cache.1, tier, images: 1, images_out: 1, search_units: 2, characters: 3, audio_ms: 4, now };
         let available = Money((i128::from(pricing.most(&ask).0) * share / 1_000).min(i128::from(i64::MAX)) as i64);
         let most = |output| pricing.most(&Ask { output, ..ask });
-        match pricing.affordable(&ask, available) {
+        match affordable_of(&pricing, &ask, available) {
             None => prop_assert!(most(0) > available),
             Some(longest) => {
                 prop_assert!(longest <= output && most(longest) <= available);
