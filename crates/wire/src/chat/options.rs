@@ -291,14 +291,14 @@ pub(crate) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Forma
             let named = check::members(&inner, check::required(place, &members, "json_schema")?)?;
             let schema = check::required(&inner, &named, "schema")?;
             check::object(&inner.member("schema"), schema)?;
-            Ok(Format::Schema(schema, described(&inner, &named)?))
+            Ok(Format::Schema(schema, about(&inner, &named)?))
         }
         _ => Ok(Format::Text),
     }
 }
 
 /// What the answer is to be, in words.
-pub(crate) fn described<'a>(place: &Place<'_>, format: &Members<'a>) -> Result<Option<Cow<'a, str>>, Violation> {
+pub(crate) fn about<'a>(place: &Place<'_>, format: &Members<'a>) -> Result<Option<Cow<'a, str>>, Violation> {
     let said = check::present(format, "description");
     let said = said.map(|said| check::text(&place.member("description"), said)).transpose()?;
     Ok(said.filter(|said| !said.trim().is_empty()))

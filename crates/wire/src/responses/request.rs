@@ -174,7 +174,7 @@ fn told(place: &Place<'_>, value: &RawValue, beside: &mut Object) -> Result<Opti
         "json_schema" => {
             let schema = check::required(&place, &format, "schema")?;
             check::object(&place.member("schema"), schema)?;
-            return Ok(Some(described(schema, options::described(&place, &format)?.as_deref())));
+            return Ok(Some(described(schema, options::about(&place, &format)?.as_deref())));
         }
         _ => {}
     }
