@@ -36,8 +36,6 @@ pub struct Short {
     pub held: Money,
     /// The store was asked a moment ago and had nothing to give, and no other node had anything.
     pub is_final: bool,
-    /// What is held here was given under another limit: it must go back first.
-    pub is_stale: bool,
 }
 
 /// What closing a call found.
@@ -51,6 +49,7 @@ pub struct Closed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct State {
     pub available: Money,
+    /// What is held here was given under another limit: it must go back first.
     pub is_stale: bool,
     pub is_refused: bool,
     pub elsewhere: Money,
@@ -148,13 +147,11 @@ impl Book {
 
     fn shortage(&self, demand: &Demand, now: Timestamp, is_open: bool) -> Option<Short> {
         let known = self.slots.get(&demand.rule.slot);
-        let short = |(available, held), is_final, is_stale| {
-            Some(Short { demand: demand.clone(), available, held, is_final, is_stale })
-        };
-        let Some(balance) = known else { return short((Money::ZERO, Money::ZERO), false, false) };
+        let short = |(available, held), is_final| Some(Short { demand: demand.clone(), available, held, is_final });
+        let Some(balance) = known else { return short((Money::ZERO, Money::ZERO), false) };
         let stands = (balance.available(), balance.pending.plus(balance.elsewhere));
         if !is_open && balance.is_stale(&demand.rule) {
-            return short(stands, false, true);
+            return short(stands, false);
         }
         // A free call is let in as long as nothing is overdrawn.
         let is_free = demand.amount == Money::ZERO;
@@ -162,7 +159,7 @@ impl Book {
             return None;
         }
         let is_refused = balance.refused_until.is_some_and(|until| until > now);
-        short(stands, is_refused && balance.elsewhere == Money::ZERO, false)
+        short(stands, is_refused && balance.elsewhere == Money::ZERO)
     }
 
     /// Closes a call: what was held is free again and what it cost is posted. A call that is not open stays as it is.
