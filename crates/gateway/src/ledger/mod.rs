@@ -364,6 +364,7 @@ impl Ledger {
         if self.was_reaped(exchange.id) {
             // It may have held more since.
             self.release(&exchange.organisation, exchange.id);
+            self.unheld.lock().unwrap_or_else(PoisonError::into_inner).remove(&exchange.id);
             return Receipt::DONE;
         }
         if !exchange.postings.is_empty() {
