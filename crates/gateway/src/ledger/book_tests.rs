@@ -138,6 +138,30 @@ fn a_changed_limit_is_noticed_before_anything_is_spent_under_the_old_one() {
 }
 
 #[test]
+fn a_limit_that_came_while_a_call_ran_counts_it_once() {
+    let mut book = book(&[(0, 100), (1, 100)]);
+    book.reserve(id(1), &[demand(0, 50)], NOW).unwrap();
+    let cost = [posting(0, 40), posting(1, 40), posting(2, 40)];
+    book.post_unheld(id(1), &cost, NOW);
+    assert_eq!(book.state(&rule(0), NOW).unwrap().available, Money(50), "what is held counts when the call is closed");
+    assert_eq!(book.state(&rule(1), NOW).unwrap().available, Money(60));
+    book.settle(id(1), &cost, NOW);
+    assert_eq!([0, 1].map(|number| book.state(&rule(number), NOW).unwrap().available), [Money(60); 2]);
+    assert!(book.state(&rule(2), NOW).is_none(), "nothing is known here of a slot that nobody asked for");
+}
+
+#[test]
+fn doubt_is_as_good_as_a_changed_limit_until_the_store_is_asked() {
+    let mut book = book(&[(0, 100), (1, 100)]);
+    book.doubt(&slot(0));
+    book.doubt_guardrails();
+    assert_eq!([0, 1].map(|number| book.state(&rule(number), NOW).unwrap().is_stale), [true, false]);
+    book.reserve(id(1), &[demand(0, 1)], NOW).unwrap_err();
+    book.granted(&rule(0), Money::ZERO, NOW);
+    book.reserve(id(1), &[demand(0, 100)], NOW).unwrap();
+}
+
+#[test]
 fn a_call_that_held_nothing_so_far_is_let_in_by_its_first_top_up() {
     let mut book = book(&[(0, 100)]);
     assert!(book.top_up(id(1), &[demand(0, 101)], NOW).is_err());
