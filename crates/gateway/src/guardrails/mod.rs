@@ -25,11 +25,13 @@ use crate::keys::KeyEntry;
 use crate::ledger::Ledger;
 use crate::ledger::book::Rule;
 use crate::ledger::rules::Rules;
+use crate::tasks::at_length;
 
 pub(crate) use scan::{Blocked, Judged, of_people};
 
-/// What a pattern may take in memory when it is compiled, in bytes.
-const MOST_COMPILED: usize = 256 << 10;
+/// What a pattern may take in memory when it is compiled, in bytes: `\w` alone has 700 ranges of characters, and sixty of them in
+/// a row have room.
+const MOST_COMPILED: usize = 4 << 20;
 /// Combinations that are remembered.
 const COMBINATIONS: usize = 1_024;
 
@@ -129,7 +131,8 @@ impl Guardrails {
         let everything = self.store.all_guardrails().await?;
         // Whoever is held to a budget from now on, or was not for a while.
         self.ledger.doubt_guardrails();
-        self.index.store(Arc::new(Index::of(everything)));
+        let known = self.index.load_full();
+        self.index.store(Arc::new(at_length(|| Index::of(everything, &known))));
         self.ledger.note_change();
         Ok(())
     }
@@ -187,7 +190,11 @@ impl Guardrails {
 }
 
 impl Index {
-    fn of(everything: Everything) -> Self {
+    /// Patterns that are known are not compiled again: large ones take a while, and most changes are of something else.
+    fn of(everything: Everything, known: &Self) -> Self {
+        let compiled = known.all.iter().flat_map(|ready| &ready.patterns);
+        let compiled: HashMap<&str, &Regex> =
+            compiled.map(|(pattern, filter)| (filter.pattern.as_str(), pattern)).collect();
         let mut index = Self { seq: everything.seq, ..Self::default() };
         let mut by_id = HashMap::new();
         let mut tenants = Vec::new();
@@ -198,7 +205,7 @@ impl Index {
                 index.by_workspace.insert(guardrail.workspace.clone(), place);
             }
             tenants.push(guardrail.organisation.clone());
-            index.all.push(Arc::new(Ready::of(guardrail)));
+            index.all.push(Arc::new(Ready::of(guardrail, &compiled)));
         }
         for (guardrail, kind, subject) in everything.assigned {
             let Some(place) = by_id.get(&guardrail).copied() else { continue };
@@ -234,11 +241,15 @@ impl Index {
 }
 
 impl Ready {
-    fn of(guardrail: Guardrail) -> Self {
+    fn of(guardrail: Guardrail, known: &HashMap<&str, &Regex>) -> Self {
         let Guardrail { id, limit, window, include_byok, rules, .. } = guardrail;
         let mut patterns = Vec::new();
         for filter in rules.content_filters.iter().flatten() {
-            match compiled(&filter.pattern) {
+            let pattern = match known.get(filter.pattern.as_str()) {
+                Some(known) => Ok((*known).clone()),
+                None => compiled(&filter.pattern),
+            };
+            match pattern {
                 Ok(pattern) => patterns.push((pattern, filter.clone())),
                 // It was checked when it was stored; an older engine may have taken more.
                 Err(error) => tracing::error!(guardrail = %id, %error, "a content filter cannot be used"),
@@ -256,7 +267,11 @@ pub fn compiled(pattern: &str) -> Result<Regex, String> {
             let line = text.lines().last().unwrap_or_default();
             format!("is not a pattern: {}", line.trim().trim_start_matches("error: "))
         }
-        _ => "is too large when it is compiled: use fewer or smaller repetitions".to_owned(),
+        _ => {
+            "is too large when it is compiled: repeat less of it (`\\w` is large, `[A-Za-z0-9_]` small), or spread its \
+              words over several patterns"
+                .to_owned()
+        }
     })
 }
 
@@ -325,5 +340,59 @@ impl Held {
 
     pub fn has_filters(&self) -> bool {
         !self.filters.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_that_people_write_have_room() {
+        let words: Vec<String> = (0..2_000).map(|number| format!("secret-{number}")).collect();
+        let listed = format!(r"(?i)\b(?:{})\b", words.join("|"));
+        for pattern in [
+            r"\w{20}",
+            r"\b[A-Z]{2}\d{2}(?:\s?\w{4}){3,7}\b",
+            r"(?i)\b\w{1,40}@corp\.example\b",
+            ".{0,200}password.{0,200}",
+            &"word ".repeat(10_000),
+            &listed,
+        ] {
+            assert!(compiled(pattern).is_ok(), "{}", &pattern[..20]);
+        }
+        assert!(
+            compiled(r"(\w{50}){50}").unwrap_err().starts_with("is too large when it is compiled: repeat less of it")
+        );
+        assert_eq!(compiled("a(").unwrap_err(), "is not a pattern: unclosed group");
+    }
+
+    #[test]
+    fn what_is_known_is_not_compiled_again() {
+        let with = |pattern: &str| Guardrail {
+            rules: GuardrailRules {
+                content_filters: Some(vec![PatternFilter {
+                    pattern: pattern.to_owned(),
+                    action: Action::Redact,
+                    label: None,
+                }]),
+                ..GuardrailRules::default()
+            },
+            id: "g".to_owned(),
+            organisation: OrganisationId("o".into()),
+            workspace: WorkspaceId("w".into()),
+            is_default: true,
+            name: "g".to_owned(),
+            description: None,
+            limit: None,
+            window: None,
+            include_byok: false,
+            created: Timestamp(0),
+            updated: None,
+        };
+        let other = compiled("another").unwrap();
+        let ready = Ready::of(with("this"), &HashMap::from([("this", &other)]));
+        assert_eq!(ready.patterns[0].0.as_str(), "another", "the one that was there is taken as it is");
+        assert_eq!(Ready::of(with("this"), &HashMap::new()).patterns[0].0.as_str(), "this");
     }
 }

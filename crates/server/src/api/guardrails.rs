@@ -9,6 +9,7 @@ use tidegate_core::{Money, Window};
 use tidegate_gateway::Failure;
 use tidegate_gateway::guardrails::compiled;
 use tidegate_gateway::snapshot::Snapshot;
+use tidegate_gateway::tasks::at_length;
 use tidegate_routing::guard;
 use tidegate_store::guardrails::{
     Action, Builtin, BuiltinFilter, Guardrail, GuardrailChange, GuardrailRules, NewGuardrail, PatternFilter,
@@ -274,7 +275,7 @@ fn filter(reader: &mut Reader<'_>, raw: &RawValue) -> Option<PatternFilter> {
     reader.form(raw, |form| {
         let pattern = form.value("pattern", |reader, raw| {
             let pattern = reader.text(raw, 1..=LONGEST_PATTERN)?;
-            match compiled(&pattern) {
+            match at_length(|| compiled(&pattern)) {
                 Ok(_) => Some(pattern),
                 Err(text) => reader.refuse(format!("invalid_regex_pattern: {text}")),
             }
