@@ -8,6 +8,9 @@ use tidegate_wire::json::quoted;
 /// Deeper than any answer, and shallow enough for a stack.
 const DEEPEST: usize = 64;
 
+/// How many brackets of a text are looked at: each may take a look at all that follows.
+const MOST_STARTS: usize = 64;
+
 /// A repaired text.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Healed {
@@ -27,8 +30,7 @@ pub(super) fn healed(text: &str, schema: &Value) -> Option<Healed> {
     let strict = tries.into_iter().flatten().map(str::trim).filter(|text| read(text).is_some());
     // Numbers keep their digits, so what was read is not written again.
     let strict = strict.filter_map(|text| repaired(text).or_else(|| read(text).map(|value| value.to_string())));
-    let forgiven = [inside, Some(text)].into_iter().flatten();
-    let forgiven = forgiven.filter_map(|text| repaired(&text[text.find(['{', '['])?..]));
+    let forgiven = [inside, Some(text)].into_iter().flatten().flat_map(each);
     let mut parsed: Option<String> = None;
     for text in strict.chain(forgiven) {
         if read(&text).is_some_and(|value| fits(&value, schema, 0)) {
@@ -91,12 +93,38 @@ fn fits(value: &Value, schema: &Value, depth: usize) -> bool {
     right_type && listed && inner
 }
 
+/// The values of a text, one behind the other: before the one that was asked for may stand others, such as the marks of
+/// citations. None is looked for within an object, whether it can be read or not: that would be a part of an answer.
+fn each(text: &str) -> impl Iterator<Item = String> + '_ {
+    let (mut rest, mut left) = (text, MOST_STARTS);
+    std::iter::from_fn(move || {
+        loop {
+            left = left.checked_sub(1)?;
+            rest = &rest[rest.find(['{', '['])?..];
+            match first(rest) {
+                Some((value, behind)) => {
+                    rest = behind;
+                    return Some(value);
+                }
+                None if rest.starts_with('[') => rest = &rest[1..],
+                None => return None,
+            }
+        }
+    })
+}
+
 /// The value that a text begins with as compact JSON, however it is written; nothing when it cannot be told what it is.
 fn repaired(text: &str) -> Option<String> {
+    first(text).map(|(value, _)| value)
+}
+
+/// The same, and what stands behind it.
+fn first(text: &str) -> Option<(String, &str)> {
     let mut reading = Reading { rest: text, out: String::with_capacity(text.len()) };
     match reading.value(0)? {
         Came::Whole => {
-            serde_json::from_str::<&serde_json::value::RawValue>(&reading.out).is_ok().then_some(reading.out)
+            let is_right = serde_json::from_str::<&serde_json::value::RawValue>(&reading.out).is_ok();
+            is_right.then_some((reading.out, reading.rest))
         }
         Came::Never => None,
     }
@@ -315,6 +343,8 @@ mod tests {
                 "```json\n{\"port\": \"```sh\\nls```\", \"height\": 12345678901234567890123,}\n```",
                 r#"{"port":"```sh\nls```","height":12345678901234567890123}"#,
             ),
+            (r#"As said [1] and [see there], {"port": "Brest", "height": 2.5} ok"#, whole),
+            (r#"{"note": "no"} rather {"port": "Brest", "height": 2.5}"#, whole),
         ];
         for (text, wanted) in table {
             assert_eq!(healed(text, &schema()), Some(Healed { text: wanted.to_owned(), is_valid: true }), "{text}");
