@@ -141,13 +141,17 @@ impl Wanted {
                 }
                 let now = datetime::told(gate.clock.now(), "UTC").unwrap_or_default();
                 let date = now.split('T').next().unwrap_or_default();
-                insert(request, &told(&prompt.replace("{date}", date), &before.found));
+                // The prompt alone would make results of what the user says.
+                let has_found = !before.found.is_empty();
+                if has_found {
+                    insert(request, &told(&prompt.replace("{date}", date), &before.found));
+                }
                 let fee = before.fee();
                 made.told.fee = made.told.fee.plus(fee);
                 made.told.searches += 1;
                 made.told.entries.push(entry(before.engine(), Some(before.found.len()), fee));
                 made.searched = Some(before);
-                Ok(true)
+                Ok(has_found)
             }
         }
     }

@@ -569,6 +569,11 @@ async fn a_name_asks_for_it_too_and_who_searches_for_itself_is_given_the_tool() 
     own["tools"] = json!([{"name": "web_search", "input_schema": {"type": "object"}}]);
     let reply = asked(&chat, &own).await;
     assert_eq!((reply.status, searx.asked().len()), (200, 2), "{}", reply.body_text());
+    // Nothing that was found is nothing to tell: the words alone would make results of what the user says.
+    searx.finds(&json!([]));
+    let reply = asked(&chat, &body).await;
+    assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{}", reply.body_text());
+    assert!(!bodies(&sim).last().unwrap().contains("Web results"), "{:?}", bodies(&sim).last());
     // An engine that fails does not end the request.
     searx.says("500 Internal Server Error", b"");
     let reply = asked(&chat, &body).await;
