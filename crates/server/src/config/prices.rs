@@ -41,9 +41,27 @@ fn mistake<T>(key: impl Into<String>, problem: impl fmt::Display) -> Checked<T> 
     Err(Mistake { key: key.into(), endpoint: 0, problem: problem.to_string() })
 }
 
-/// The prices of an endpoint of that provider, which serves a model of that name. `is_tiered`: it stands for a service tier
-/// itself, and these are the prices of that.
-pub fn pricing(raw: &raw::Pricing, provider: &str, model: &str, is_tiered: bool) -> Checked<Pricing> {
+/// Whose prices they are: the custom of a vendor holds where nothing is said.
+pub struct Sold<'a> {
+    pub provider: &'a str,
+    /// As callers name it, and as the provider does.
+    pub model: &'a str,
+    pub upstream: &'a str,
+    /// It stands for a service tier itself, and these are the prices of that.
+    pub is_tiered: bool,
+}
+
+impl Sold<'_> {
+    /// Operators have names of their own for it, and whoever sells it has `us.anthropic.claude-…` or `claude-…@20250929`.
+    fn is_claude(&self) -> bool {
+        self.provider == "anthropic"
+            || self.model.starts_with("anthropic/")
+            || self.upstream.split(['.', '/', ':']).any(|part| part.starts_with("claude-"))
+    }
+}
+
+/// The prices of an endpoint.
+pub fn pricing(raw: &raw::Pricing, sold: &Sold<'_>) -> Checked<Pricing> {
     let base = set(&raw.units(), "")?;
     for unit in [Unit::Input, Unit::Output] {
         if base.get(unit).is_none() {
@@ -72,13 +90,13 @@ pub fn pricing(raw: &raw::Pricing, provider: &str, model: &str, is_tiered: bool)
         return mistake("discount", "must be at most 1, which is everything");
     }
     let mut tiers = raw.tier.iter().map(tier).collect::<Checked<Vec<_>>>()?;
-    for (name, times) in usual_tiers(provider).iter().filter(|_| !is_tiered) {
+    for (name, times) in usual_tiers(sold.provider).iter().filter(|_| !sold.is_tiered) {
         if let (false, Ok(times)) = (raw.tier.contains_key(*name), Factor::parse(times)) {
             tiers.push(((*name).into(), Tier::Times(times)));
         }
     }
     Ok(Pricing {
-        base: with_conventions(base, provider, model),
+        base: with_conventions(base, sold),
         above: above(&raw.above, "above")?,
         tiers,
         geo: raw.geo.iter().map(geo).collect::<Checked<_>>()?,
@@ -162,15 +180,15 @@ fn usual_tiers(provider: &str) -> &'static [(&'static str, &'static str)] {
 }
 
 /// What a cache costs where nothing is said of it: so many thousandths of the price of plain input, by the vendor's custom.
-fn with_conventions(mut prices: Prices, provider: &str, model: &str) -> Prices {
-    let (read, write, write_1h) = match (model.split('/').next().unwrap_or_default(), provider) {
+fn with_conventions(mut prices: Prices, sold: &Sold<'_>) -> Prices {
+    let (read, write, write_1h) = match sold.provider {
         // Whoever sells it.
-        ("anthropic", _) | (_, "anthropic") => (100, 1_250, 2_000),
-        (_, "openai" | "azure" | "alibaba") => (100, 1_250, 1_250),
-        (_, "google-ai-studio" | "google-vertex" | "deepseek") => (100, 1_000, 1_000),
-        (_, "xai" | "moonshotai") => (250, 1_000, 1_000),
-        (_, "groq") => (500, 1_000, 1_000),
-        (_, "z-ai") => (200, 1_000, 1_000),
+        _ if sold.is_claude() => (100, 1_250, 2_000),
+        "openai" | "azure" | "alibaba" => (100, 1_250, 1_250),
+        "google-ai-studio" | "google-vertex" | "deepseek" => (100, 1_000, 1_000),
+        "xai" | "moonshotai" => (250, 1_000, 1_000),
+        "groq" => (500, 1_000, 1_000),
+        "z-ai" => (200, 1_000, 1_000),
         _ => (1_000, 1_000, 1_000),
     };
     let input = prices.of(Unit::Input);

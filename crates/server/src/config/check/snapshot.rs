@@ -14,7 +14,7 @@ use tidegate_routing::{Catalogue, Endpoint, Model, Pricing, talks};
 use super::Checked;
 use crate::config::facts::Spoken;
 use crate::config::mistakes::Mistakes;
-use crate::config::prices::{self, Mistake};
+use crate::config::prices::{self, Mistake, Sold};
 use crate::config::providers::{self, Provider, Way};
 use crate::config::{facts, nearest, raw};
 
@@ -161,8 +161,8 @@ impl At<'_> {
         let way = &provider.ways[way_index];
         let is_tiered = endpoint.tier.as_deref().is_some_and(|tier| tier != "default");
         let priced = |raw| {
-            let pricing = prices::pricing(raw, &provider.slug, &model.id, is_tiered);
-            pricing.map_err(|mistake| mistake.at(index))
+            let sold = Sold { provider: &provider.slug, model: &model.id, upstream: &endpoint.model, is_tiered };
+            prices::pricing(raw, &sold).map_err(|mistake| mistake.at(index))
         };
         let pricing = endpoint.pricing.as_ref().map(priced).transpose().with_context(place)?;
         let context_length = endpoint.context_length.unwrap_or(model.context_length);

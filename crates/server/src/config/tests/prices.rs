@@ -177,10 +177,11 @@ fn who_pays_and_who_may_hang_up_is_read() {
 
 #[test]
 fn a_cache_without_a_price_costs_what_its_vendor_usually_takes() {
-    let of = |provider: &str, model: &str, pricing: &str| {
+    let of = |provider: &str, names: &str, pricing: &str| {
+        let (model, upstream) = names.split_once(" as ").unwrap_or((names, "m"));
         let text = format!(
             "[[models]]\nid = \"{model}\"\ncontext_length = 10\nmax_output_tokens = 5\n\
-             [[models.endpoints]]\nprovider = \"{provider}\"\nmodel = \"m\"\npricing = {{ input = 1, output = 1{pricing} }}\n"
+             [[models.endpoints]]\nprovider = \"{provider}\"\nmodel = \"{upstream}\"\npricing = {{ input = 1, output = 1{pricing} }}\n"
         );
         let (_folder, source) = source(&text, &[]);
         let snapshot = source.read().unwrap().snapshot(None, ADDRESS).unwrap();
@@ -193,6 +194,10 @@ fn a_cache_without_a_price_costs_what_its_vendor_usually_takes() {
         ("anthropic", "anthropic/x", ", cache_read = 0.05, cache_write = 1.5", [50, 1_500, 2_000]),
         ("amazon-bedrock", "anthropic/x", "", [100, 1_250, 2_000]),
         ("amazon-bedrock", "amazon/x", "", [1_000, 1_000, 1_000]),
+        ("amazon-bedrock", "our/x as us.anthropic.claude-sonnet-4-5-20250929-v1:0", "", [100, 1_250, 2_000]),
+        ("google-vertex", "our/x as claude-sonnet-4-5@20250929", "", [100, 1_250, 2_000]),
+        ("openrouter", "our/x as anthropic/claude-sonnet-4.5", "", [100, 1_250, 2_000]),
+        ("amazon-bedrock", "our/x as us.amazon.nova-pro-v1:0", "", [1_000, 1_000, 1_000]),
         ("openai", "openai/x", ", cache_read = 0.5", [500, 1_250, 1_250]),
         ("openai", "openai/x", ", cache_write = 3", [100, 3_000, 3_000]),
         ("google-ai-studio", "google/x", "", [100, 1_000, 1_000]),
