@@ -69,6 +69,8 @@ pub struct Spoken {
     pub searches: bool,
     /// It is Anthropic that runs it, or a relay to Anthropic: it has files, containers and servers of tools beside the models.
     pub is_anthropics_own: bool,
+    /// Conversations are held there.
+    pub holds_threads: bool,
 }
 
 pub fn facts(
@@ -79,7 +81,7 @@ pub fn facts(
     spoken: Spoken,
     card: &Card,
 ) -> Result<Facts, Mistake> {
-    let Spoken { protocol, searches, is_anthropics_own } = spoken;
+    let Spoken { protocol, searches, is_anthropics_own, .. } = spoken;
     let mistake = |key: &str, problem: String| Mistake { path: format!("endpoints[{index}].{key}"), problem };
     let tier = match raw.tier.as_deref() {
         None => Tier::Default,
@@ -164,7 +166,7 @@ fn searcher(raw: &raw::Endpoint, provider: &str, protocol: Protocol, known: bool
 }
 
 /// What an endpoint takes, as far as its card says it. One in the Messages format gets a request as it came.
-fn parameters(card: &Card, Spoken { protocol, is_anthropics_own, .. }: Spoken) -> Parameters {
+fn parameters(card: &Card, Spoken { protocol, is_anthropics_own, holds_threads, .. }: Spoken) -> Parameters {
     let is_native = protocol == Protocol::Messages;
     let samples = card.sampling != Sampling::None;
     // A model in the Messages format is asked to think in that format's own words.
@@ -185,7 +187,7 @@ fn parameters(card: &Card, Spoken { protocol, is_anthropics_own, .. }: Spoken) -
         (Parameter::Stop, true),
         (Parameter::StructuredOutputs, is_native || card.structured == Structured::JsonSchema),
         (Parameter::Temperature, samples),
-        (Parameter::Thread, is_native),
+        (Parameter::Thread, holds_threads),
         (Parameter::ToolChoice, true),
         (Parameter::Tools, true),
         (Parameter::TopK, samples && (is_native || card.top_k)),
@@ -317,7 +319,7 @@ mod tests {
     #[test]
     fn what_a_model_takes_is_what_its_card_says() {
         let taken = |card: &Card, protocol, is_anthropics_own| -> Vec<&str> {
-            let spoken = Spoken { protocol, searches: false, is_anthropics_own };
+            let spoken = Spoken { protocol, searches: false, is_anthropics_own, holds_threads: is_anthropics_own };
             parameters(card, spoken).iter().map(|parameter| parameter.as_str()).collect()
         };
         let takes = |card: &Card, protocol| taken(card, protocol, protocol == Protocol::Messages);

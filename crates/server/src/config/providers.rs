@@ -54,6 +54,8 @@ pub struct Way {
     betas: Betas,
     /// Anthropic itself runs the models here.
     is_anthropics: bool,
+    /// Only its format tells us who is there.
+    is_unknown: bool,
     /// The vendor itself searches the web for its models here.
     searches: bool,
     region: Option<Box<str>>,
@@ -142,6 +144,12 @@ impl Way {
     /// Whether Anthropic itself runs the models here.
     pub fn is_anthropics(&self) -> bool {
         self.is_anthropics
+    }
+
+    /// Whether conversations are held here that a request only goes on with. A server that we know nothing of may leave out
+    /// what it does not know, and would then answer to a part of the conversation.
+    pub fn holds_threads(&self) -> bool {
+        self.is_anthropics && !self.is_unknown
     }
 
     /// Whether the vendor itself is known to search the web for its models here.
@@ -311,6 +319,7 @@ fn way(platform: &'static Platform, gaps: &Gaps<'_>, key: Option<&Secret>) -> an
         credential,
         betas: platform.betas,
         is_anthropics: platform.betas != Betas::None,
+        is_unknown: false,
         searches: platform::searches(platform.name, platform.protocol),
     })
 }
@@ -583,6 +592,7 @@ fn own_way(
         betas: known.map_or(Betas::All, |platform| platform.betas),
         // A server of the operator's own in this format is taken for a relay to Anthropic unless its slug says otherwise.
         is_anthropics: known.is_none_or(|platform| platform.betas != Betas::None),
+        is_unknown: known.is_none(),
         // What stands at another address may lack what the vendor has beside its models.
         searches: false,
         region: region.map(Into::into),
@@ -622,6 +632,7 @@ pub fn simulator(base_url: &str) -> Provider {
             credential: None,
             betas: Betas::All,
             is_anthropics: true,
+            is_unknown: false,
             searches: false,
             region: None,
         }],

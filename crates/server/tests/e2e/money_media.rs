@@ -120,8 +120,9 @@ on_both! {
     async fn led_7_a_conversation_that_the_upstream_holds_may_fill_the_window(database: &Database) {
         // Three words are sent, and all that was said before them is counted: $0.3 and $0.00075.
         let sim = Sim::start(reporting(100_000, 50)).await;
-        let pricing = "pricing = { input = 3, output = 15 }";
-        let account = Account::start(database, Tidegate::start().endpoint_with(MODEL, &sim, pricing)).await;
+        let (platform, pricing) = ("platform = \"anthropic\"", "pricing = { input = 3, output = 15 }");
+        let builder = Tidegate::start().endpoint_of(MODEL, &sim.base_url(), platform, pricing);
+        let account = Account::start(database, builder).await;
         let thread = json!({"type": "continue", "previous_message_id": "msg_up"});
         let mut body = json!({"model": MODEL, "max_tokens": 100, "thread": thread});
         body["messages"] = json!([{"role": "user", "content": "and now?"}]);

@@ -16,7 +16,7 @@ async fn pair() -> (Sim, Sim, Tidegate) {
     let (native, foreign) = (Sim::start(Behaviour::says("native")).await, Sim::start(Behaviour::says("foreign")).await);
     let address = format!("{}/v1", foreign.base_url());
     let engine = "[tools.web_search.engines.fixed]\nkind = \"static\"\nresults = []\n";
-    let gate = Tidegate::start().endpoint(NATIVE, &native).protocol_at(FOREIGN, "openai-chat", &address, "");
+    let gate = Tidegate::start().endpoint_of(NATIVE, &native.base_url(), "platform = \"anthropic\"", "").protocol_at(FOREIGN, "openai-chat", &address, "");
     (native, foreign, gate.config(engine).run().await)
 }
 
@@ -60,6 +60,26 @@ async fn only_who_holds_the_conversation_serves_it() {
     // Null is no thread.
     let reply = gate.messages(with(FOREIGN, json!({"thread": null}))).await;
     assert_eq!((reply.text().as_str(), reply.header("x-tidegate-warnings")), ("foreign", None));
+}
+
+/// They take the request, and leave out what they do not know: the whole conversation.
+#[tokio::test]
+async fn others_who_speak_the_format_hold_no_conversations() {
+    for platform in ["bedrock-invoke", "vertex-anthropic", "z-ai"] {
+        let other = Sim::start(Behaviour::says("no")).await;
+        let platform = format!("platform = \"{platform}\"");
+        let gate = Tidegate::start().endpoint_of(NATIVE, &other.base_url(), &platform, "").run().await;
+        let unsupported = format!("Invalid request: thread is not supported by any endpoint of {NATIVE}");
+        assert_unsupported(&gate.messages(with(NATIVE, json!({}))).await, "model", &unsupported);
+        assert_eq!(other.calls(), 0, "{platform}");
+    }
+    // Of a server that only speaks the format nobody knows it, until its operator says so.
+    let relay = Sim::start(Behaviour::says("yes")).await;
+    let gate = Tidegate::start().endpoint(NATIVE, &relay).run().await;
+    assert_eq!((gate.messages(with(NATIVE, json!({}))).await.status, relay.calls()), (400, 0));
+    let listed = "supported_parameters = [\"max_tokens\", \"thread\"]";
+    let gate = Tidegate::start().endpoint_with(NATIVE, &relay, listed).run().await;
+    assert_eq!(gate.messages(with(NATIVE, json!({}))).await.text(), "yes");
 }
 
 #[tokio::test]

@@ -191,6 +191,7 @@ impl At<'_> {
             protocol: way.protocol,
             searches: way.searches(),
             is_anthropics_own: is_native && way.is_anthropics(),
+            holds_threads: is_native && way.holds_threads(),
         };
         let facts = facts::facts(index, endpoint, model, &provider.slug, spoken, &card)?;
         let made = Arc::new(Endpoint {
