@@ -488,6 +488,21 @@ fn a_model_that_declines_says_so_in_a_part_of_its_own() {
     assert_eq!(filtered["output"][0]["content"][0]["text"], "The first step is");
 }
 
+#[test]
+fn of_an_answer_without_room_only_what_came_last_is_cut() {
+    let thought = json!({"type": "thinking", "thinking": "so", "signature": "tgr1.d.d"});
+    let answer = json!({"id": "msg", "type": "message", "role": "assistant", "model": "a/m", "stop_reason": "max_tokens",
+        "usage": {"input_tokens": 5, "output_tokens": 7},
+        "content": [{"type": "text", "text": "One."}, thought, {"type": "text", "text": "Tw"}]});
+    let made = whole(answer.to_string().as_bytes(), &head(), &Form::default(), &nothing()).unwrap();
+    let made: Value = serde_json::from_slice(&made).unwrap();
+    let statuses: Vec<&Value> = made["output"].as_array().unwrap().iter().map(|item| &item["status"]).collect();
+    assert_eq!(
+        (&made["status"], statuses),
+        (&json!("incomplete"), vec![&json!("completed"), &Value::Null, &json!("incomplete")])
+    );
+}
+
 /// The last event repeats the answer, and what is kept for it has a bound.
 #[test]
 fn an_answer_beyond_all_bounds_fails() {
