@@ -32,12 +32,28 @@ pub struct Expected<'a> {
     pub now: Timestamp,
 }
 
+/// For whom a token was made: one client, or a list of them.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum Audience {
+    One(String),
+    All(Vec<String>),
+}
+
+impl Default for Audience {
+    fn default() -> Self {
+        Self::All(Vec::new())
+    }
+}
+
 /// What is said of a person.
 #[derive(Debug, Deserialize)]
 pub struct Claims {
     pub sub: String,
     #[serde(default)]
     nonce: Option<String>,
+    #[serde(default)]
+    aud: Audience,
     #[serde(default)]
     azp: Option<String>,
     #[serde(default)]
@@ -67,6 +83,10 @@ pub fn read(token: &str, keys: &[Jwk], expected: &Expected<'_>) -> Result<Claims
     let header = jsonwebtoken::decode_header(token).map_err(|_| "it is no signed token")?;
     if !SIGNATURES.contains(&header.alg) {
         return Err("it is signed in a way that is not accepted");
+    }
+    // What must be understood is nothing that we know of (RFC 7515, 4.1.11).
+    if header.crit.is_some() {
+        return Err("its header says that more of it must be understood than is");
     }
     let mut validation = Validation::new(header.alg);
     validation.set_issuer(&[&expected.settings.issuer]);
@@ -107,6 +127,13 @@ fn checked(claims: Claims, expected: &Expected<'_>) -> Result<Claims, &'static s
     }
     if claims.azp.as_deref().is_some_and(|party| party != expected.settings.client_id) {
         return Err("it was handed to another client");
+    }
+    let others = match &claims.aud {
+        Audience::One(client) => *client != expected.settings.client_id,
+        Audience::All(all) => all.iter().any(|client| *client != expected.settings.client_id),
+    };
+    if others && claims.azp.is_none() {
+        return Err("it was made for other clients as well, and does not say which of them asked for it");
     }
     if claims.nonce.as_deref() != Some(expected.nonce) {
         return Err("it was made for another sign-in");

@@ -243,6 +243,7 @@ on_both! {
             ("it was made for another sign-in", Box::new(edit("nonce", Value::Null))),
             ("it was made for another client", Box::new(edit("aud", json!("other")))),
             ("it was handed to another client", Box::new(edit("azp", json!("other")))),
+            ("it was made for other clients as well", Box::new(edit("aud", json!([CLIENT, "other"])))),
             ("it is another issuer's", Box::new(edit("iss", json!("https://other.example")))),
             ("it is over", Box::new(edit("exp", json!(long_ago)))),
             ("it is not good yet", Box::new(edit("nbf", json!(long_ago + 7200)))),
@@ -262,10 +263,16 @@ on_both! {
         let claims = issuer.claims(&way, ada());
         let encoded = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
         let public = issuer.service.url("/keys");
+        let must_be_understood = Header {
+            kid: Some("k1".to_owned()),
+            crit: Some(vec!["x".to_owned()]),
+            ..Header::new(Algorithm::ES256)
+        };
         for token in [
             format!("{}.{}.", encoded(&json!({"alg": "none"})), encoded(&claims)),
             jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(public.as_bytes())).unwrap(),
             jsonwebtoken::encode(&Header::new(Algorithm::ES256), &claims, &new_key()).unwrap(),
+            jsonwebtoken::encode(&must_be_understood, &claims, &issuer.key).unwrap(),
             "nonsense".to_owned(),
         ] {
             issuer.gives(&token);
