@@ -2,7 +2,9 @@
 //! is no moment in which one is stored without the other; who comes second waits for the first to end.
 
 use aws_lc_rs::digest;
-use tidegate_core::KeyHash;
+use tidegate_core::{KeyHash, OrganisationId, Timestamp};
+
+use crate::{Result, Store};
 
 /// How long an answer is kept.
 pub(crate) const KEPT_MS: i64 = 24 * 60 * 60 * 1000;
@@ -24,6 +26,30 @@ impl Once {
         let mut hash = [0; 32];
         hash.copy_from_slice(context.finish().as_ref());
         Self { key: KeyHash::of(name.as_bytes()).to_hex(), body: KeyHash(hash).to_hex() }
+    }
+}
+
+impl Store {
+    /// What such a call was answered with before, for who cannot make it again.
+    pub async fn answered_before(
+        &self,
+        organisation: &OrganisationId,
+        once: &Once,
+        now: Timestamp,
+    ) -> Result<Option<String>> {
+        let answer: Option<Option<String>> = on_reader!(self, pool => {
+            Ok(sqlx::query_scalar(
+                "SELECT answer FROM idempotency \
+                 WHERE organisation_id = $1 AND key_hash = $2 AND body_hash = $3 AND created_at > $4",
+            )
+            .bind(&*organisation.0)
+            .bind(&once.key)
+            .bind(&once.body)
+            .bind(now.0 - KEPT_MS)
+            .fetch_optional(pool)
+            .await?)
+        })?;
+        Ok(answer.flatten())
     }
 }
 

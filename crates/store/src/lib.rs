@@ -2,7 +2,7 @@
 //!
 //! One [`Store`] over two databases, SQLite and PostgreSQL, with one SQL text for both. This crate knows nothing of HTTP
 //! or of any vendor, and no request waits for it on its way to an upstream. It never asks for the time: callers pass it;
-//! only where several nodes must agree on it ([`ledger`]) the database's own is taken.
+//! only where several nodes must agree on it ([`ledger`], [`Store::agreed_time`]) the database's own is taken.
 //!
 //! Every function about somebody's data takes a [`Tenant`](tidegate_core::Tenant) and filters by it. Those that do not
 //! are the look-up of a key by its hash, which yields the tenant, and what serves the whole node: the load of keys,
@@ -55,6 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{PgPool, SqlitePool};
+use tidegate_core::Timestamp;
 
 pub use dialect::listen;
 pub use error::{Refused, Result, StoreError};
@@ -118,6 +119,14 @@ impl Store {
     /// Whether other nodes may use the same store.
     pub fn is_shared(&self) -> bool {
         matches!(self, Self::Postgres(_))
+    }
+
+    /// The time that all gateways agree on: the database's where there may be several, and where there is one its own.
+    pub async fn agreed_time(&self, here: Timestamp) -> Result<Timestamp> {
+        if !self.is_shared() {
+            return Ok(here);
+        }
+        on_reader!(self, pool => { Ok(Timestamp(sqlx::query_scalar(dialect::now(pool)).fetch_one(pool).await?)) })
     }
 
     /// Waits for running statements and closes all connections.

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::StatusCode;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use serde::Serialize;
@@ -53,11 +54,10 @@ pub fn create(call: Call) -> Answering {
         let mut request = Request::of(call)?;
         let body = request.body().await?;
         let once = once(request.headers(), "POST /auth/keys/code", &body)?;
-        let mut form = Form::read(&body)?;
-        let asked = Asked::from_form(&mut form, &request.app.oauth, request.now());
-        let workspace = asked.workspace.clone();
-        form.finish()?;
-        let workspace = request.workspace("workspace_id", workspace).await?;
+        let (asked, workspace) = match asked(&mut request, &body).await {
+            Ok(asked) => asked,
+            Err(failure) => return again(&request, once.as_ref()).await?.map_or(Err(failure), |told| replayed(&told)),
+        };
         let title = title(&request.app, request.headers());
         let creator = request.key.creator.as_deref().map(ToOwned::to_owned);
         let wanted = Wanted { asked, workspace, creator, title, once };
@@ -66,6 +66,22 @@ pub fn create(call: Call) -> Answering {
             Outcome::Before(told) => replayed(&told),
         }
     })
+}
+
+/// What is asked for, and in which workspace.
+async fn asked(request: &mut Request, body: &Bytes) -> Result<(Asked, WorkspaceId), Failure> {
+    let mut form = Form::read(body)?;
+    let asked = Asked::from_form(&mut form, &request.app.oauth, request.now());
+    form.finish()?;
+    let workspace = request.workspace("workspace_id", asked.workspace.clone()).await?;
+    Ok((asked, workspace))
+}
+
+/// What a call was answered that could not be made any more: a date in it has passed, or its workspace is gone.
+async fn again(request: &Request, once: Option<&Once>) -> Result<Option<String>, Failure> {
+    let Some(once) = once else { return Ok(None) };
+    let known = request.app.store.answered_before(&request.tenant.organisation, once, request.now());
+    known.await.map_err(internal)
 }
 
 #[derive(Serialize)]
@@ -101,6 +117,8 @@ pub struct Wanted {
 /// Makes and stores a code; the page does the same after a person's consent.
 pub async fn issue(app: &App, tenant: &Tenant, by: &By, wanted: Wanted) -> Result<Outcome, Failure> {
     let Wanted { asked, workspace, creator, title, once } = wanted;
+    let at = app.store.agreed_time(by.at).await.map_err(internal)?;
+    let by = &By { at, ..by.clone() };
     let most = Pending { per_account: app.oauth.max_pending_codes, per_application: PENDING_PER_APPLICATION };
     let mut new = NewCode {
         hash: KeyHash([0; 32]),
@@ -171,14 +189,16 @@ pub fn exchange(call: Call) -> Answering {
         let now = app.gateway.clock.now();
         // Those before it may have failed meanwhile.
         app.check_exchange(peer.ip(), now)?;
+        // Another gateway may have made the code.
+        let at = app.store.agreed_time(now).await.map_err(internal)?;
         let by = By {
             actor: Actor::Anyone,
             request: Some(request.as_str().into()),
             address: Some(peer.ip().to_string().into()),
-            at: now,
+            at,
         };
         let known = app.store.find_auth_code(&KeyHash::of(code.as_bytes())).await.map_err(internal)?;
-        let verdict = judge(known.as_ref(), Sent { verifier: verifier.as_deref(), method }, now);
+        let verdict = judge(known.as_ref(), Sent { verifier: verifier.as_deref(), method }, at);
         let event = match verdict {
             Verdict::Replayed { .. } => "replayed",
             Verdict::Expired => "expired",

@@ -417,6 +417,16 @@ on_both! {
         assert_eq!(call(&"k".repeat(255), &body).await.status, 200);
         assert_eq!(call(&"k".repeat(256), &body).await.status, 400);
         assert_eq!(call("", &body).await.status, 400);
+        // What cannot be asked for any more was given before: the workspace is gone, and its codes with it.
+        let made = gate.ask("POST", "/api/v1/workspaces").key(MANAGEMENT_KEY);
+        let made = made.json(json!({"name": "short", "slug": "short"}).to_string()).send().await.json();
+        let id = made["data"]["id"].as_str().unwrap().to_owned();
+        let inside = with(json!({"workspace_id": id}));
+        assert_eq!(call("a-4", &inside).await.status, 200);
+        gate.ask("DELETE", &format!("/api/v1/workspaces/{id}")).key(MANAGEMENT_KEY).send().await;
+        let again = call("a-4", &inside).await;
+        assert_eq!((again.status, again.header("idempotent-replayed")), (200, Some("true")), "{}", again.body_text());
+        assert_eq!(call("a-5", &inside).await.status, 400);
         // At once: one is the first, the others hear what it was told.
         let replies = together((0..10).map(|_| ask("a-3", &body))).await;
         let fresh = replies.iter().filter(|reply| reply.json()["data"]["id"].is_string()).count();

@@ -40,6 +40,14 @@ async fn issue(store: &Store, tenant: &Tenant, code: &NewCode, most: Pending) ->
 }
 
 on_both! {
+    async fn cod_1_where_several_gateways_may_be_time_is_the_stores(database: &Database) {
+        let store = &database.store;
+        let agreed = store.agreed_time(NOW).await.unwrap();
+        assert_eq!(agreed == NOW, !store.is_shared());
+        // Not that of the test, and one that goes on.
+        assert!(store.agreed_time(NOW).await.unwrap() >= agreed);
+    }
+
     async fn applications_are_numbered_on_first_sight_and_keep_their_number(database: &Database) {
         let (tenant, made) = database.bootstrap(vec![]).await;
         let store = &database.store;
