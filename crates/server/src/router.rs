@@ -11,6 +11,7 @@ use http::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue};
 use http::{HeaderMap, Method, Request, Response, StatusCode, request};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
 use tidegate_core::{KeyKind, RequestId, boxed, clock};
 use tidegate_gateway::relay::Body;
 use tidegate_gateway::tasks::{Panicked, guarded};
@@ -88,7 +89,7 @@ impl Router {
         let wanted = if *method == Method::HEAD { &Method::GET } else { method };
         let route = found.value.routes.iter().find(|route| route.method == *wanted);
         let route = route.copied().ok_or_else(|| Failure::new(405, ErrorType::InvalidRequest, "Method Not Allowed"))?;
-        Ok((route, found.params.iter().map(|(_, value)| value.to_owned()).collect()))
+        Ok((route, found.params.iter().map(|(_, value)| decoded(value)).collect::<Result<_, _>>()?))
     }
 
     /// Who may call this path from a browser, and how.
@@ -131,6 +132,9 @@ fn absent(path: &str) -> Option<&'static str> {
     if is_below("/chat/completions") {
         return Some("Not found: answers are not kept here");
     }
+    if path == "/completions" {
+        return Some("Not found: bare prompts are not completed here; send them as messages to /chat/completions");
+    }
     None
 }
 
@@ -142,6 +146,13 @@ fn model_path(path: &str) -> Cow<'_, str> {
         Some(format!("{head}/{author}/{slug}"))
     });
     named.map_or(Cow::Borrowed(path), Cow::Owned)
+}
+
+/// What a part of a path stands for: clients encode characters that need not be (`:` in the name of a variant).
+fn decoded(part: &str) -> Result<String, Failure> {
+    let text = percent_decode_str(part).decode_utf8();
+    let text = text.map_err(|_| Failure::invalid("Invalid request: the path must be UTF-8 when it is decoded"))?;
+    Ok(text.into_owned())
 }
 
 /// Rights are decided on the matched route, so a path that two parties could read differently is not matched at all.

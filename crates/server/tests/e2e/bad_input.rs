@@ -584,6 +584,10 @@ async fn unknown_paths_and_methods_are_told_apart_and_say_what_is_allowed() {
             "/v1/responses/resp_1",
             "Not found: answers are not kept here; send the whole conversation with every request",
         ),
+        (
+            "/v1/completions",
+            "Not found: bare prompts are not completed here; send them as messages to /chat/completions",
+        ),
     ] {
         let reply = gate.ask("GET", path).key(INFERENCE_KEY).send().await;
         assert_eq!((reply.status, &reply.json()["error"]["message"]), (404, &json!(text)), "{path}");

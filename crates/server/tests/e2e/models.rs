@@ -64,6 +64,12 @@ async fn models_are_listed_with_their_prices() {
     assert_eq!(offer["supports_diarization"], false);
     assert_eq!(offer["supports_tool_choice"], json!({"auto": true, "function": true, "none": true, "required": true}));
     assert_eq!(get(&gate, "/models/vendor/z/endpoints").await.status, 404);
+    // Clients encode more than they must.
+    for path in ["/model/vendor/%61", "/model/%76endor/a", "/models/vendor/%61/endpoints"] {
+        assert_eq!(get(&gate, path).await.json()["data"]["id"], "vendor/a", "{path}");
+    }
+    assert_eq!(get(&gate, "/models/vendor%2F%61").await.json()["id"], "vendor/a");
+    assert_eq!(get(&gate, "/model/vendor/%ff").await.status, 400);
     let providers = get(&gate, "/providers").await.json();
     assert!(
         providers["data"].as_array().expect("a list").iter().any(|provider| provider["slug"] == "p0"),
