@@ -173,7 +173,7 @@ enum Keys {
         #[arg(long)]
         management: bool,
         /// Spend limit in dollars
-        #[arg(long)]
+        #[arg(long, allow_hyphen_values = true)]
         limit: Option<String>,
         /// When the limit starts anew: daily, weekly or monthly
         #[arg(long, value_parser = reset)]

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::account::{Answering, Dollars, Request, data, internal};
 use super::form::{Form, Reader};
+use super::time;
 use crate::router::Call;
 
 /// How long an answer is waited for.
@@ -318,8 +319,7 @@ fn range(reader: &mut Reader<'_>, raw: &RawValue, granularity: Option<Granularit
     let (start, end) = reader.form(raw, |form| {
         let mut instant = |name: &str| {
             let read = form.value(name, |reader, raw| {
-                let parsed = text::string(raw).and_then(|text| text.parse::<jiff::Timestamp>().ok());
-                let parsed = parsed.map(|instant| Timestamp(instant.as_millisecond()));
+                let parsed = text::string(raw).and_then(|text| time::instant(&text));
                 parsed.or_else(|| reader.refuse("must be a time such as 2027-01-31T00:00:00Z"))
             });
             form.require(name, read)

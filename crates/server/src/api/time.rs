@@ -28,7 +28,8 @@ pub fn instant(text: &str) -> Option<Timestamp> {
     let is_offset = match offset.as_bytes() {
         [b'Z' | b'z'] => true,
         [b'+' | b'-', hours @ .., b':', m, n] => {
-            hours.len() == 2 && [hours, &[*m, *n]].concat().iter().all(u8::is_ascii_digit)
+            let are_digits = hours.len() == 2 && [hours, &[*m, *n]].concat().iter().all(u8::is_ascii_digit);
+            are_digits && hours <= b"23".as_slice() && *m <= b'5'
         }
         _ => false,
     };
@@ -84,6 +85,8 @@ mod tests {
             "2027-06-01T00:00:00.Z",
             "2027-06-01T00:00:00,5Z",
             "2027-06-01T00:00:00+02",
+            "2027-06-01T00:00:00-24:00",
+            "2027-06-01T00:00:00+02:60",
             "2027-06-01T00:00:00+0200",
             "2027-06-01T00:00:00+02:00:00",
             "2027-06-01T00:00:00+02:00[Europe/Paris]",

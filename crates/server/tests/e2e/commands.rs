@@ -281,9 +281,10 @@ async fn keys_need_a_store_and_a_name_and_say_so() {
     }
     let sim = Sim::start(Behaviour::says("hello")).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 7] = [
         (&["keys", "create", "--name", ""], "--name must have 1 to 255 characters"),
         (&["keys", "create", "--name", "x", "--limit", "lots"], "--limit"),
+        (&["keys", "create", "--name", "x", "--limit", "-1"], "--limit must not be negative"),
         (&["keys", "create", "--name", "x", "--reset", "daily"], "--reset needs a --limit"),
         (&["keys", "create", "--name", "x", "--expires", "tomorrow"], "--expires must look like"),
         (&["keys", "create", "--name", "x", "--expires", "2020-01-01T00:00:00Z"], "--expires must lie in the future"),
