@@ -112,6 +112,8 @@ fn what_cannot_be_asked_is_refused_by_its_place() {
             (json!({"filters": vec![json!({"field": "model", "operator": "eq", "value": "x"}); 21]}), "filters"),
             (json!({"time_range": range("2026-01-01T00:00:00Z", "2027-01-03T00:00:00Z")}), "time_range"),
             (json!({"time_range": range("2026-01-02T00:00:00Z", "2026-01-01T00:00:00Z")}), "time_range"),
+            // An end as it is written for never: too far away, and no other mistake.
+            (json!({"time_range": range("2026-01-01T00:00:00Z", "9999-12-31T00:00:00Z")}), "time_range"),
             (json!({"time_range": range("yesterday", "2026-01-01T00:00:00Z")}), "time_range.start"),
             (json!({"time_range": {"start": "2026-01-01T00:00:00Z"}}), "time_range.end"),
             (
