@@ -1,4 +1,4 @@
-//! The key check and the ledger's own part of the hot path, one case per run, for counting instructions under callgrind.
+//! The key check, the ledger's own part of the hot path and a line of the log, one case per run, for counting instructions under callgrind.
 //!
 //! `--names` lists the cases, `--case NAME` runs one; only what happens within [`measured`] counts. Without either
 //! every case runs once, which shows that they still do what they claim. `script/bench` does the counting.
@@ -15,6 +15,7 @@ use tidegate_core::{
 use tidegate_gateway::keys::KeyIndex;
 use tidegate_gateway::ledger::Ledger;
 use tidegate_gateway::ledger::book::{Book, Demand, Rule};
+use tidegate_observe::logging;
 use tidegate_observe::metrics::Metrics;
 use tidegate_routing::Pricing;
 use tidegate_routing::price::{Prices, Terms, Unit};
@@ -23,10 +24,11 @@ use tidegate_store::keys::KeyRow;
 
 type Case = (&'static str, fn());
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 6] = [
     ("ledger_hold_and_post", hold),
     ("ledger_records", records),
     ("ledger_cost", cost),
+    ("log_line", line),
     ("key_of_10", || key(10)),
     ("key_of_1000000", || key(1_000_000)),
 ];
@@ -123,6 +125,24 @@ fn hold() {
 
 /// What is written to the journal: that a call was let in, and how it ended.
 fn records() {
+    let exchange = black_box(call());
+    let written = measured(|| {
+        let text = Exchange::to_text;
+        text(&exchange).len() + text(&exchange).len()
+    });
+    assert!(written > 500);
+}
+
+/// What is logged of a finished call, for machines.
+fn line() {
+    logging::start(logging::Format::Json, "info").expect("nothing else logs here");
+    let exchange = black_box(call());
+    // What is made once is there by then.
+    logging::finished(&exchange);
+    measured(|| logging::finished(&exchange));
+}
+
+fn call() -> Exchange {
     let (organisation, workspace) = (OrganisationId("org_1".into()), WorkspaceId("w".into()));
     let id = GenerationId::new(NOW);
     let mut exchange = Exchange::new(id, organisation, workspace, KeyHash::of(b"k"), "vendor/model".into(), NOW);
@@ -130,12 +150,7 @@ fn records() {
     exchange.cost = Some(Money::ZERO);
     exchange.postings =
         demands().into_iter().map(|demand| Posting { slot: demand.rule.slot, amount: demand.amount }).collect();
-    let exchange = black_box(exchange);
-    let written = measured(|| {
-        let text = Exchange::to_text;
-        text(&exchange).len() + text(&exchange).len()
-    });
-    assert!(written > 500);
+    exchange
 }
 
 fn cost() {

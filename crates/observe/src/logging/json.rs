@@ -18,68 +18,76 @@ where
     N: for<'a> FormatFields<'a> + 'static,
 {
     fn format_event(&self, _: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
-        let mut said = Said::default();
-        event.record(&mut said);
-        let Said { message, rest } = said;
+        let mut line = Line(Vec::with_capacity(USUAL));
         let (ts, level) = (SystemClock.now(), event.metadata().level());
-        write!(writer, r#"{{"ts":"{ts}","level":"{level}""#)?;
-        if !message.is_empty() {
-            write!(writer, r#","msg":{message}"#)?;
-        }
-        writeln!(writer, "{rest}}}")
+        line.0.extend_from_slice(br#"{"ts":""#);
+        write!(line, "{ts}")?;
+        line.0.extend_from_slice(br#"","level":""#);
+        line.0.extend_from_slice(level.as_str().as_bytes());
+        line.0.push(b'"');
+        // The message is always the first.
+        event.record(&mut line);
+        line.0.extend_from_slice(b"}\n");
+        writer.write_str(str::from_utf8(&line.0).map_err(|_| fmt::Error)?)
     }
 }
 
-/// What an event says, as JSON: its message, and its other fields with a comma before each.
-#[derive(Default)]
-struct Said {
-    message: String,
-    rest: String,
-}
+/// Room for the line of a finished request: it is written with every one of them.
+const USUAL: usize = 1024;
 
-impl Said {
-    fn text(&mut self, field: &Field, text: &str) {
-        let mut quoted = vec![b'"'];
-        json::within(&mut quoted, text);
-        quoted.push(b'"');
-        self.put(field, &String::from_utf8(quoted).unwrap_or_default());
-    }
+/// A line that is being written. Texts that are formatted into it are escaped on their way.
+struct Line(Vec<u8>);
 
-    fn put(&mut self, field: &Field, value: &str) {
-        if field.name() == "message" {
-            value.clone_into(&mut self.message);
-        } else {
-            // Names are written in our own code and need no escapes.
-            let _ = write!(self.rest, r#","{}":{value}"#, field.name());
-        }
+impl Line {
+    /// The name of a field; its value is to follow. Names are written in our own code and need no escapes.
+    fn name(&mut self, field: &Field) -> &mut Vec<u8> {
+        let name = if field.name() == "message" { "msg" } else { field.name() };
+        self.0.extend_from_slice(b",\"");
+        self.0.extend_from_slice(name.as_bytes());
+        self.0.extend_from_slice(b"\":");
+        &mut self.0
     }
 }
 
-impl Visit for Said {
+impl fmt::Write for Line {
+    fn write_str(&mut self, piece: &str) -> fmt::Result {
+        json::within(&mut self.0, piece);
+        Ok(())
+    }
+}
+
+impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
-        self.text(field, &format!("{value:?}"));
+        self.name(field).push(b'"');
+        // One that fails has said what it could.
+        let _ = write!(self, "{value:?}");
+        self.0.push(b'"');
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.text(field, value);
+        let line = self.name(field);
+        line.push(b'"');
+        json::within(line, value);
+        line.push(b'"');
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.put(field, &value.to_string());
+        json::number(self.name(field), value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.put(field, &value.to_string());
+        json::count(self.name(field), value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.put(field, if value { "true" } else { "false" });
+        self.name(field).extend_from_slice(if value { b"true" } else { b"false" });
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
         // There is no word for those that are no numbers.
         if value.is_finite() {
-            self.put(field, &value.to_string());
+            self.name(field);
+            let _ = write!(self, "{value}");
         }
     }
 }
@@ -119,6 +127,7 @@ mod tests {
         });
         let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
         assert_eq!((text.lines().count(), text.ends_with('\n')), (1, true), "{text}");
+        assert!(text.contains(r#","level":"WARN","msg":"it is so","count":3,"#), "{text}");
         let mut line: Value = serde_json::from_str(&text).unwrap();
         let ts = line.as_object_mut().unwrap().remove("ts").unwrap();
         assert!(ts.as_str().unwrap().ends_with('Z'), "{ts}");
