@@ -21,9 +21,10 @@ use crate::translate::conversation::{
 use crate::translate::functions::Functions;
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::marks::MOST_MARKS;
+use crate::translate::results::{self, Shown};
 use crate::translate::search;
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
-use crate::translate::{Context, Outgoing, Target, Unsupported, beside, results, schema};
+use crate::translate::{Context, Outgoing, Target, Unsupported, beside, schema};
 
 const BREAKPOINT: &str = "prompt_cache_breakpoint";
 const MARKER: &str = "cache_control";
@@ -579,12 +580,9 @@ impl Messages<'_> {
         let card = self.target.card;
         for outcome in outcomes {
             let id = upstream_id(&outcome.id, card.id_rule);
-            let shown = results::shown(outcome, card.images_in_results, hoisted);
-            let content = if shown.media.is_empty() {
-                Content::Text(shown.text)
-            } else {
-                let text = (!shown.text.is_empty()).then(|| json!({"type": "text", "text": shown.text}));
-                Content::Parts(text.into_iter().chain(self.parts(&shown.media)?).collect())
+            let content = match results::shown(outcome, card.images_in_results, hoisted) {
+                Shown::Text(text) => Content::Text(text),
+                Shown::Parts(parts) => Content::Parts(self.parts(&parts)?),
             };
             self.wait(outcome.mark);
             messages.push(Message {

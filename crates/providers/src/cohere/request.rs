@@ -358,6 +358,6 @@ impl Messages<'_> {
     fn result(&self, outcome: &Outcome, hoisted: &mut Vec<Part>) -> Value {
         let shown = results::shown(outcome, false, hoisted);
         let id = upstream_id(&outcome.id, self.card.id_rule);
-        json!({"role": "tool", "tool_call_id": id, "content": shown.text})
+        json!({"role": "tool", "tool_call_id": id, "content": shown.into_text()})
     }
 }

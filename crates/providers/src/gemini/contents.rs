@@ -195,6 +195,7 @@ impl Contents<'_> {
         let (mut parts, mut beside) = (Vec::with_capacity(outcomes.len()), Vec::new());
         for outcome in outcomes {
             let (mut texts, mut inside, mut media) = (Vec::new(), Vec::new(), 0);
+            let is_mixed = is_mixed(&outcome.parts);
             for part in &outcome.parts {
                 let kind = match part {
                     Shown::Text(text) => {
@@ -207,8 +208,12 @@ impl Contents<'_> {
                 media += 1;
                 let mut shown = self.shown(part)?;
                 if card.images_in_results {
+                    let name = format!("{kind}_{media}");
+                    if is_mixed {
+                        texts.push(format!("[{name}]"));
+                    }
                     if let Some(blob) = &mut shown.inline_data {
-                        blob.display_name = Some(format!("{kind}_{media}"));
+                        blob.display_name = Some(name);
                     }
                     inside.push(shown);
                 } else {
@@ -266,6 +271,13 @@ impl Contents<'_> {
             }
         }
     }
+}
+
+/// Whether a text follows an image or a document. All texts of a result stand before all that it shows, so that only a
+/// label in the text can tell what stood where.
+fn is_mixed(parts: &[Shown]) -> bool {
+    let is_text = |part: &Shown| matches!(part, Shown::Text(_));
+    parts.iter().skip_while(|part| is_text(part)).any(is_text)
 }
 
 /// Neighbours of one role are one content: results and the words after them, too.

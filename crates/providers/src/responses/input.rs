@@ -11,8 +11,9 @@ use crate::translate::card::Cache;
 use crate::translate::carrier::Carrier;
 use crate::translate::conversation::{Conversation, Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
 use crate::translate::marks::MOST_MARKS;
+use crate::translate::results::{self, Shown};
 use crate::translate::tools::{upstream_id, upstream_name};
-use crate::translate::{Target, Unsupported, results};
+use crate::translate::{Target, Unsupported};
 
 const MARKER: &str = "prompt_cache_breakpoint";
 
@@ -143,17 +144,16 @@ impl<'a> Input<'a> {
 
     fn result(&mut self, outcome: &Outcome, hoisted: &mut Vec<Part>) -> Result<(), Unsupported> {
         let card = self.target.card;
-        let shown = results::shown(outcome, card.images_in_results, hoisted);
-        let output = if shown.media.is_empty() {
-            Value::from(shown.text)
-        } else {
-            // A marker inside of a result goes to the next part of a message.
-            let waiting = std::mem::take(&mut self.waiting);
-            let text = (!shown.text.is_empty()).then(|| json!({"type": "input_text", "text": shown.text}));
-            let media: Vec<Part> = shown.media.into_iter().map(unmarked).collect();
-            let parts = text.into_iter().chain(self.parts(&media)?).collect();
-            self.waiting = waiting;
-            Value::Array(parts)
+        let output = match results::shown(outcome, card.images_in_results, hoisted) {
+            Shown::Text(text) => Value::from(text),
+            Shown::Parts(parts) => {
+                // A marker inside of a result goes to the next part of a message.
+                let waiting = std::mem::take(&mut self.waiting);
+                let parts: Vec<Part> = parts.into_iter().map(unmarked).collect();
+                let parts = self.parts(&parts)?;
+                self.waiting = waiting;
+                Value::Array(parts)
+            }
         };
         let id = upstream_id(&outcome.id, card.id_rule);
         self.items.push(json!({"type": "function_call_output", "call_id": id, "output": output}));

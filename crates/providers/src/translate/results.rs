@@ -6,45 +6,83 @@ const NOTHING: &str = "(no output)";
 /// What is said of a failure that is only shown.
 pub const ATTACHED: &str = "see attachment";
 
-/// The text of a result, and the media that may stand beside it.
-#[derive(Debug, Default, PartialEq)]
-pub struct Shown {
-    pub text: String,
-    pub media: Vec<Part>,
+/// What a result shows.
+#[derive(Debug, PartialEq)]
+pub enum Shown {
+    /// Nothing but text.
+    Text(String),
+    /// Text and media in the order in which the tool gave them: what a text says may be of the picture before it.
+    Parts(Vec<Part>),
+}
+
+impl Shown {
+    /// What of it is text.
+    pub fn into_text(self) -> String {
+        match self {
+            Self::Text(text) => text,
+            Self::Parts(parts) => {
+                let texts = parts.into_iter().filter_map(|part| match part {
+                    Part::Text(text) => Some(text.text),
+                    Part::Image { .. } | Part::Document { .. } => None,
+                });
+                texts.collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
 }
 
 /// What a result shows. `takes_media` says whether it may hold more than text; if not, a label stands for each piece,
-/// and the piece with its label is put aside for the words that follow all results of the turn.
+/// and the piece with its label is put aside for the words that follow all results of the turn. No text in it is marked.
 pub fn shown(outcome: &Outcome, takes_media: bool, hoisted: &mut Vec<Part>) -> Shown {
-    let (mut texts, mut media): (Vec<String>, Vec<Part>) = (Vec::new(), Vec::new());
+    let mut parts: Vec<Part> = Vec::new();
     let mut count = 0;
     for part in &outcome.parts {
         let kind = match part {
             Part::Text(text) => {
-                texts.push(text.text.clone());
+                append_text(&mut parts, &text.text);
                 continue;
             }
             Part::Image { .. } => "image",
             Part::Document { .. } => "document",
         };
         if takes_media {
-            media.push(part.clone());
+            parts.push(part.clone());
             continue;
         }
         count += 1;
         let label = format!("[{kind} {count} of tool_result {}]", outcome.id);
-        texts.push(label.clone());
+        append_text(&mut parts, &label);
         hoisted.push(Part::Text(Text::plain(label)));
         hoisted.push(part.clone());
     }
-    let mut text = texts.join("\n");
-    if text.is_empty() && (media.is_empty() || outcome.is_error) {
-        text = if media.is_empty() { NOTHING } else { ATTACHED }.to_owned();
+    parts.retain(|part| !matches!(part, Part::Text(text) if text.text.is_empty()));
+    let is_mute = !parts.iter().any(|part| matches!(part, Part::Text(_)));
+    if parts.is_empty() || (is_mute && outcome.is_error) {
+        let text = if parts.is_empty() { NOTHING } else { ATTACHED };
+        parts.insert(0, Part::Text(Text::plain(text)));
     }
-    if outcome.is_error && !text.to_lowercase().starts_with("error") {
+    let first = parts.iter_mut().find_map(|part| match part {
+        Part::Text(text) => Some(&mut text.text),
+        Part::Image { .. } | Part::Document { .. } => None,
+    });
+    if let Some(text) = first.filter(|text| outcome.is_error && !text.to_lowercase().starts_with("error")) {
         text.insert_str(0, "Error: ");
     }
-    Shown { text, media }
+    match parts.as_mut_slice() {
+        [Part::Text(text)] => Shown::Text(std::mem::take(&mut text.text)),
+        _ => Shown::Parts(parts),
+    }
+}
+
+/// Texts that follow each other are one, line by line.
+fn append_text(parts: &mut Vec<Part>, text: &str) {
+    match parts.last_mut() {
+        Some(Part::Text(last)) => {
+            last.text.push('\n');
+            last.text.push_str(text);
+        }
+        _ => parts.push(Part::Text(Text::plain(text))),
+    }
 }
 
 #[cfg(test)]
@@ -63,7 +101,7 @@ mod tests {
     #[test]
     fn p29_a_failure_is_said_and_nothing_is_never_empty() {
         let mut hoisted = Vec::new();
-        let mut text = |parts, is_error| shown(&outcome(parts, is_error), true, &mut hoisted).text;
+        let mut text = |parts, is_error| shown(&outcome(parts, is_error), true, &mut hoisted).into_text();
         assert_eq!(text(vec![], false), "(no output)");
         assert_eq!(text(vec![], true), "Error: (no output)");
         assert_eq!(text(vec![Part::Text(Text::plain("ERROR 5"))], true), "ERROR 5");
@@ -75,7 +113,21 @@ mod tests {
     fn p27_media_that_cannot_stand_in_a_result_are_put_aside() {
         let mut hoisted = Vec::new();
         let found = shown(&outcome(vec![Part::Text(Text::plain("see")), image()], false), false, &mut hoisted);
-        assert_eq!(found, Shown { text: "see\n[image 1 of tool_result a]".to_owned(), media: vec![] });
+        assert_eq!(found, Shown::Text("see\n[image 1 of tool_result a]".to_owned()));
         assert_eq!(hoisted, [Part::Text(Text::plain("[image 1 of tool_result a]")), image()]);
+    }
+
+    #[test]
+    fn p28_text_and_media_of_a_result_keep_their_order() {
+        let text = |text| Part::Text(Text::plain(text));
+        let mut hoisted = Vec::new();
+        let mut parts = |parts, is_error| shown(&outcome(parts, is_error), true, &mut hoisted);
+        let given = vec![text("before"), image(), text("after"), text("that"), image()];
+        let wanted = vec![text("before"), image(), text("after\nthat"), image()];
+        assert_eq!(parts(given, false), Shown::Parts(wanted));
+        let wanted = vec![image(), text("Error: torn"), image()];
+        assert_eq!(parts(vec![image(), text("torn"), image()], true), Shown::Parts(wanted));
+        assert_eq!(parts(vec![text("before"), text("after")], false), Shown::Text("before\nafter".to_owned()));
+        assert_eq!(hoisted, []);
     }
 }
