@@ -11,11 +11,16 @@ use serde_json::{Map, Value};
 pub use claude::claude;
 pub use gemini::{gemini_json, gemini_subset};
 
-/// A tool's schema with what every protocol expects: it is an object, and has properties. One that has both goes as it
-/// came, byte for byte: caches of the prefix depend on that.
+/// A tool's schema with what every protocol expects: it is an object, has properties, and no keyword of it is null, which
+/// only the Messages format takes for an absent one. One that is so already goes as it came, byte for byte: caches of the
+/// prefix depend on that.
 pub fn of_tool(schema: &str) -> Cow<'_, str> {
     let mut value: Value = serde_json::from_str(schema).unwrap_or(Value::Null);
     let Some(object) = value.as_object_mut() else { return Cow::Borrowed(r#"{"type":"object","properties":{}}"#) };
+    let members = object.len();
+    // These two are data, for which null is a value like any other.
+    object.retain(|name, value| !value.is_null() || matches!(name.as_str(), "const" | "default"));
+    let has_nulls = object.len() < members;
     let is_typed = object.contains_key("type");
     let is_object = !is_typed || object.get("type").is_some_and(|kind| kind == "object");
     let is_proper = is_typed && (!is_object || object.contains_key("properties"));
@@ -25,7 +30,7 @@ pub fn of_tool(schema: &str) -> Cow<'_, str> {
     }
     // Nothing else has to be looked at closely for its sake.
     let has_arrays = schema.contains("\"array\"");
-    if (has_arrays && with_items(&mut value)) || !is_proper {
+    if (has_arrays && with_items(&mut value)) || has_nulls || !is_proper {
         Cow::Owned(value.to_string())
     } else {
         Cow::Borrowed(schema)
@@ -174,5 +179,21 @@ mod tests {
         }
         let given = r#"{"type":"object",  "properties":{"a":{}},"required":["a"], "minProperties":1.0}"#;
         assert_eq!(of_tool(given), given, "byte for byte");
+    }
+
+    #[test]
+    fn a_keyword_of_a_tool_that_is_null_is_left_out() {
+        let made = |schema: Value| serde_json::from_str::<Value>(&of_tool(&schema.to_string())).unwrap();
+        let properties = json!({"required": {"const": null}, "b": {"enum": [null]}});
+        assert_eq!(
+            made(json!({"type": "object", "properties": properties, "required": null, "$defs": null})),
+            json!({"type": "object", "properties": properties})
+        );
+        assert_eq!(
+            made(json!({"type": null, "properties": null, "required": null})),
+            json!({"type": "object", "properties": {}})
+        );
+        let data = json!({"type": "object", "properties": {}, "default": null});
+        assert_eq!(made(data.clone()), data);
     }
 }
