@@ -386,6 +386,9 @@ const NAMES: [(&str, &str); 9] = [
     ("tool_search_tool_regex", "tool_search_tool_regex"),
     ("tool_search_tool_regex_20251119", "tool_search_tool_regex"),
 ];
+/// Types of another interface's, which no Messages upstream knows.
+pub(crate) const ELSEWHERE: [&str; 2] = ["shell", "local_shell"];
+
 /// What types of a vendor's begin with that the gateway runs wherever they are asked for.
 const ALWAYS_OURS: [&str; 2] = ["tool_search_tool_", "advisor_20"];
 
@@ -429,6 +432,10 @@ impl<'a> Tools<'a> {
             Some(kind) if brand.tool(kind).is_some() => {
                 self.branded.push(Cow::Owned(kind.to_owned()));
                 Ok(())
+            }
+            Some(kind) if ELSEWHERE.contains(&kind) => {
+                let message = format!("{kind} is only available on the Responses API");
+                Err(Violation { message, error_type: ErrorType::InvalidRequest })
             }
             // Every other type is a vendor's: its name is needed for `tool_choice`, the rest is not ours to judge.
             Some(kind) => {

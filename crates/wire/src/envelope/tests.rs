@@ -511,6 +511,18 @@ fn branded_tools_are_named() {
 }
 
 #[test]
+fn tools_of_another_interface_are_refused_by_name() {
+    for kind in ["shell", "local_shell"] {
+        let violation = read_value(&with("tools", json!([{"type": kind}]))).unwrap_err();
+        assert_eq!(violation.message, format!("{kind} is only available on the Responses API"));
+        assert_eq!(violation.error_type, ErrorType::InvalidRequest);
+    }
+    // A function may be called so.
+    assert!(read_value(&with("tools", json!([{"name": "shell", "input_schema": {}}]))).is_ok());
+    assert!(read_value(&with("tools", json!([{"type": "tidegate:shell"}]))).is_ok());
+}
+
+#[test]
 fn a_choice_names_a_branded_tool_by_its_type_or_its_function() {
     let read = |name: &str| {
         let mut body = with("tools", json!([{"type": "tidegate:web_search"}, {"type": "tidegate:datetime"}]));

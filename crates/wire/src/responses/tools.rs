@@ -85,6 +85,10 @@ impl Tools<'_> {
                     return Ok(());
                 }
             },
+            // Its own interface would be named as the only one that has them.
+            kind if check::ELSEWHERE.contains(&kind) => {
+                return Err(place.member("type").is(format_args!("'{kind}' is not supported")));
+            }
             _ => entry.get().to_owned(),
         };
         self.put(Made { group: None, name, json });

@@ -222,3 +222,11 @@ fn what_is_wrong_in_a_group_is_named_with_its_place() {
         refused(&json!({"model": "a/m", "input": [{"type": "additional_tools", "tools": [{"type": "function"}]}]}));
     assert!(said.ends_with("input[0].tools[0].name is required"), "{said}");
 }
+
+#[test]
+fn tools_that_nobody_has_are_not_said_to_be_had_here() {
+    for kind in ["shell", "local_shell"] {
+        let message = refused(&json!({"model": "a/m", "input": "hi", "tools": [{"type": kind}]}));
+        assert_eq!(message, format!("Invalid request: tools[0].type '{kind}' is not supported"));
+    }
+}
