@@ -313,6 +313,7 @@ pub(crate) fn fit<'a>(
         max_output_tokens: fit.cap.map_or(endpoint.max_output_tokens, |cap| cap.min(endpoint.max_output_tokens)),
         is_tiered: endpoint.tier.name().is_some(),
         dropped: &dropped,
+        withheld: kept.withheld,
         without_reasoning: fit.repairs.contains(&Repair::WithoutReasoning),
         marks_last: upstream.carriage == Carriage::BedrockInvoke,
         is_made: fit.is_made,

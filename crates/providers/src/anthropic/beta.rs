@@ -30,18 +30,21 @@ const ROWS: &[Row] = &[
     row("computer-use-2025-01-24", [true, true, true], &[]),
     row("computer-use-2025-11-24", [true, true, true], &[]),
     row("effort-2025-11-24", [true, true, false], &[]),
-    row("fine-grained-tool-streaming-2025-05-14", [true, true, false], &[]),
+    row(FINE_STREAMING, [true, true, false], &[]),
     row("structured-outputs-2025-11-13", [false, true, false], &[]),
     row("tool-search-tool-2025-10-19", [true, false, true], &[]),
     row("thinking-binding-controls-2026-08-01", [true, true, true], &[]),
-    row("mid-conversation-tool-changes-2026-07-01", [true, false, false], &[]),
-    row("mid-conversation-output-config-2026-07-01", [true, false, false], &[]),
+    row(TOOL_CHANGES, [true, false, false], &[]),
+    row(TURN_CONFIG, [true, false, false], &[]),
     row("web-search-2025-03-05", [false, false, true], &[]),
     row("fast-mode-*", [false, false, false], &["speed"]),
 ];
 
 const CONTEXT_EDITS: &str = "context-management-2025-06-27";
 const COMPACTION: &str = "compact-2026-01-12";
+const FINE_STREAMING: &str = "fine-grained-tool-streaming-2025-05-14";
+const TOOL_CHANGES: &str = "mid-conversation-tool-changes-2026-07-01";
+const TURN_CONFIG: &str = "mid-conversation-output-config-2026-07-01";
 
 /// What is left of the client's betas, with what its request needs besides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,12 +54,44 @@ pub struct Kept<'a> {
     pub warnings: Vec<String>,
     /// Members of the request that go with them.
     pub members: Vec<&'static str>,
+    pub withheld: Withheld,
+}
+
+/// What stands deeper in a request than its members and is refused where its beta is not taken, whoever asked for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Withheld {
+    /// `scope` of a cache marker.
+    pub cache_scope: bool,
+    /// `eager_input_streaming` of a tool.
+    pub eager_streaming: bool,
+    /// Tools added and removed between turns.
+    pub tool_changes: bool,
+    /// `output_config` of an instruction between turns.
+    pub turn_config: bool,
+}
+
+impl Withheld {
+    fn of(policy: Betas, unknown: &dyn Fn(&str) -> bool) -> Self {
+        let is_taken = |beta: &str| is_taken(row_of(beta), policy);
+        match policy {
+            // What else they lack is said by their card.
+            Betas::None => Self { tool_changes: true, ..Self::default() },
+            Betas::Converse => Self::default(),
+            Betas::All | Betas::Bedrock | Betas::Vertex => Self {
+                cache_scope: policy != Betas::All,
+                eager_streaming: !is_taken(FINE_STREAMING),
+                tool_changes: !is_taken(TOOL_CHANGES) || unknown(TOOL_CHANGES),
+                turn_config: !is_taken(TURN_CONFIG) || unknown(TURN_CONFIG),
+            },
+        }
+    }
 }
 
 /// The betas that an upstream gets: those of a merged header value, and those that a request of these traits needs there.
 /// `unknown` are those that this upstream has refused before.
 pub fn kept<'a>(given: Option<&'a str>, policy: Betas, traits: Traits, unknown: &dyn Fn(&str) -> bool) -> Kept<'a> {
     let mut kept = given_and_taken(given, policy, unknown);
+    kept.withheld = Withheld::of(policy, unknown);
     // Who takes none knows the members without them, or not at all; what goes through Converse is edited here.
     if matches!(policy, Betas::None | Betas::Converse) {
         return kept;
@@ -83,17 +118,8 @@ fn given_and_taken<'a>(given: Option<&'a str>, policy: Betas, unknown: &dyn Fn(&
     for beta in given.into_iter().flat_map(|given| given.split(',')).map(str::trim).filter(|beta| !beta.is_empty()) {
         // An older name of the same thing.
         let known = if beta == "advanced-tool-use-2025-11-20" { "tool-search-tool-2025-10-19" } else { beta };
-        let row = ROWS.iter().find(|row| match row.name.strip_suffix('*') {
-            Some(start) => known.starts_with(start),
-            None => row.name == known,
-        });
-        let taken = match policy {
-            Betas::All => true,
-            Betas::None => false,
-            Betas::Bedrock => row.is_some_and(|row| row.bedrock),
-            Betas::Converse => row.is_some_and(|row| row.converse),
-            Betas::Vertex => row.is_some_and(|row| row.vertex),
-        };
+        let row = row_of(known);
+        let taken = is_taken(row, policy);
         // Upstreams quote what they do not know: whatever could end the quotation is kept from them.
         let is_plain = beta.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
         if taken && is_plain && !unknown(beta) {
@@ -107,6 +133,23 @@ fn given_and_taken<'a>(given: Option<&'a str>, policy: Betas, unknown: &dyn Fn(&
         }
     }
     kept
+}
+
+fn row_of(beta: &str) -> Option<&'static Row> {
+    ROWS.iter().find(|row| match row.name.strip_suffix('*') {
+        Some(start) => beta.starts_with(start),
+        None => row.name == beta,
+    })
+}
+
+fn is_taken(row: Option<&Row>, policy: Betas) -> bool {
+    match policy {
+        Betas::All => true,
+        Betas::None => false,
+        Betas::Bedrock => row.is_some_and(|row| row.bedrock),
+        Betas::Converse => row.is_some_and(|row| row.converse),
+        Betas::Vertex => row.is_some_and(|row| row.vertex),
+    }
 }
 
 #[cfg(test)]
@@ -138,7 +181,24 @@ mod tests {
             4,
             "Anthropic gets all of them, also unknown ones"
         );
-        assert_eq!(kept(given, Betas::None, Traits::default(), &none), Kept::default());
+        assert_eq!(kept(given, Betas::None, Traits::default(), &none), nothing(Betas::None));
+    }
+
+    /// What is left where nothing is asked for.
+    fn nothing(policy: Betas) -> Kept<'static> {
+        Kept { withheld: Withheld::of(policy, &none), ..Kept::default() }
+    }
+
+    #[test]
+    fn what_a_beta_allows_inside_of_a_member_is_withheld_where_it_is_not_taken() {
+        let withheld = |policy| kept(None, policy, Traits::default(), &none).withheld;
+        assert_eq!(withheld(Betas::All), Withheld::default());
+        assert_eq!(withheld(Betas::Bedrock), Withheld { cache_scope: true, ..Withheld::default() });
+        let all = Withheld { cache_scope: true, eager_streaming: true, tool_changes: true, turn_config: true };
+        assert_eq!(withheld(Betas::Vertex), all);
+        assert_eq!(withheld(Betas::None), Withheld { tool_changes: true, ..Withheld::default() });
+        let refused = kept(None, Betas::All, Traits::default(), &|beta| beta == TOOL_CHANGES).withheld;
+        assert_eq!(refused, Withheld { tool_changes: true, ..Withheld::default() });
     }
 
     #[test]
@@ -164,7 +224,7 @@ mod tests {
             assert_eq!((refused.betas, refused.members), (vec![], vec!["context_management"]), "{policy:?}");
         }
         for policy in [Betas::None, Betas::Converse] {
-            assert_eq!(kept(None, policy, edits, &none), Kept::default(), "{policy:?}");
+            assert_eq!(kept(None, policy, edits, &none), nothing(policy), "{policy:?}");
         }
         let fast = Traits { speed: true, ..Traits::default() };
         for policy in [Betas::Bedrock, Betas::Vertex] {

@@ -8,7 +8,8 @@ use serde_json::value::RawValue;
 use tidegate_wire::envelope::Traits;
 use tidegate_wire::json::{self, Kind, Members, quoted};
 
-use super::{made, merge};
+use super::beta::Withheld;
+use super::{gated, made, merge};
 use crate::repair;
 use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
@@ -36,6 +37,8 @@ pub struct Rules<'a> {
     pub is_tiered: bool,
     /// Members that the upstream has no word for.
     pub dropped: &'a [&'a str],
+    /// What it has no word for deeper inside.
+    pub withheld: Withheld,
     /// The upstream has said that it did not sign what it was shown: none of it goes along.
     pub without_reasoning: bool,
     /// A marker for the whole request is unknown there and goes to the last block that can carry one.
@@ -70,10 +73,18 @@ impl Rules<'_> {
 
 /// The body as the rules want it.
 pub fn edited(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
-    let Some((fitted, mut warnings)) = made::fitted(body, traits, rules) else { return fit(body, traits, rules) };
-    let Edited { body, warnings: more } = fit(&fitted, traits, rules);
-    warnings.extend(more.into_iter().filter(|more| !warnings.contains(more)).collect::<Vec<_>>());
-    Edited { body: Some(body.unwrap_or(fitted)), warnings }
+    let mut changed: Option<Bytes> = None;
+    let mut warnings: Vec<String> = Vec::new();
+    for fitted in [gated::fitted, made::fitted] {
+        if let Some((body, more)) = fitted(changed.as_ref().unwrap_or(body), traits, rules) {
+            changed = Some(body);
+            warnings.extend(more);
+        }
+    }
+    let Edited { body, warnings: more } = fit(changed.as_ref().unwrap_or(body), traits, rules);
+    let more: Vec<String> = more.into_iter().filter(|more| !warnings.contains(more)).collect();
+    warnings.extend(more);
+    Edited { body: body.or(changed), warnings }
 }
 
 fn fit(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
@@ -129,7 +140,7 @@ struct Edit<'r> {
     has_unthought_calls: bool,
 }
 
-type Raw<'a> = Cow<'a, str>;
+pub(super) type Raw<'a> = Cow<'a, str>;
 
 impl Edit<'_> {
     fn warn(&mut self, warning: impl Into<String>) {
@@ -156,7 +167,7 @@ impl Edit<'_> {
         let mut messages = members.get("messages").map(|messages| self.messages(messages, traits));
         let marker = members.get("cache_control").filter(|_| self.rules.marks_last);
         if let Some(marker) = marker.filter(|marker| json::kind(marker) == Kind::Object) {
-            let marker = if self.rules.card.cache_ttl { marker.get().into() } else { without_lifetimes(marker, 0) };
+            let marker = if self.rules.card.cache_ttl { marker.get().into() } else { unmarked(marker, 0, &LIFETIMES) };
             messages = messages.map(|messages| marked_last(&messages, &marker).unwrap_or(messages));
         }
         let thinking = self.thinking(members);
@@ -180,10 +191,10 @@ impl Edit<'_> {
                 "tool_choice" if traits.forced_choice && !self.rules.card.forced_choice => Some(self.choice(value)),
                 "system" => self.system(value),
                 "tools" if traits.cache_lifetime && !self.rules.card.cache_ttl => {
-                    Some(without_lifetimes(value, 2).into())
+                    Some(unmarked(value, 1, &LIFETIMES).into())
                 }
                 "cache_control" if self.rules.marks_last => None,
-                "cache_control" if !self.rules.card.cache_ttl => Some(without_lifetimes(value, 0).into()),
+                "cache_control" if !self.rules.card.cache_ttl => Some(unmarked(value, 0, &LIFETIMES).into()),
                 _ => Some(value.get().into()),
             };
             if let Some(made) = made {
@@ -232,14 +243,9 @@ impl Edit<'_> {
 
     /// The model may call a tool where it cannot be made to.
     fn choice<'a>(&mut self, value: &'a RawValue) -> Raw<'a> {
-        let Some(inner) = Members::of(value) else { return value.get().into() };
+        let Some(made) = freed(value) else { return value.get().into() };
         self.warn("changed:tool_choice");
-        let mut out = String::from("{");
-        for (name, value) in inner.0.iter().filter(|(name, _)| name != "name") {
-            push_member(&mut out, name, if name == "type" { r#""auto""# } else { value.get() });
-        }
-        out.push('}');
-        out.into()
+        made.into()
     }
 
     /// How the model is to think: in a way that it takes. What is given back is the member, if it is to stand at all,
@@ -401,7 +407,7 @@ impl Edit<'_> {
             return text;
         }
         serde_json::from_str::<&RawValue>(&text)
-            .map(|raw| without_lifetimes(raw, 1))
+            .map(|raw| unmarked(raw, 1, &LIFETIMES))
             .map_or_else(|_| text.clone(), Cow::Owned)
     }
 
@@ -534,6 +540,16 @@ impl Edit<'_> {
 pub(super) const NO_THINKING: &str = r#"{"type":"disabled"}"#;
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
 
+/// A choice of tools that leaves it to the model.
+pub(super) fn freed(choice: &RawValue) -> Option<String> {
+    let mut out = String::from("{");
+    for (name, value) in Members::of(choice)?.0.iter().filter(|(name, _)| name != "name") {
+        push_member(&mut out, name, if name == "type" { r#""auto""# } else { value.get() });
+    }
+    out.push('}');
+    Some(out)
+}
+
 /// A block with another text in the member of this name: a signature or an id.
 fn with_text(members: &Members<'_>, named: &str, text: &str) -> String {
     let mut out = String::from("{");
@@ -580,7 +596,7 @@ pub(super) fn is_kind(block: &RawValue, kind: &str) -> bool {
     Members::of(block).and_then(|members| members.get("type").and_then(json::string)).is_some_and(|found| found == kind)
 }
 
-fn is_role(message: &RawValue, role: &str) -> bool {
+pub(super) fn is_role(message: &RawValue, role: &str) -> bool {
     Members::of(message)
         .and_then(|members| members.get("role").and_then(json::string))
         .is_some_and(|found| found == role)
@@ -593,7 +609,7 @@ fn is_blank(block: &RawValue) -> bool {
 }
 
 /// The cache marker of a block that goes stays on the one before it.
-fn move_marker(block: &RawValue, made: &mut [Raw<'_>]) {
+pub(super) fn move_marker(block: &RawValue, made: &mut [Raw<'_>]) {
     let marker = Members::of(block).and_then(|members| members.get("cache_control"));
     let (Some(marker), Some(last)) = (marker.filter(|marker| json::kind(marker) == Kind::Object), made.last_mut())
     else {
@@ -725,13 +741,16 @@ fn clean_source(source: &RawValue) -> String {
     out
 }
 
-/// Cache markers without `ttl` and `scope`: `depth` levels of arrays and objects above a marker are gone through, and
-/// never what is a tool's input or its schema.
-fn without_lifetimes(value: &RawValue, depth: usize) -> String {
+/// What a cache marker says of how long it lasts, and for whom.
+const LIFETIMES: [&str; 2] = ["ttl", "scope"];
+
+/// Cache markers without these members. At a `depth` of 0 the value is a marker; else arrays and contents above a marker are
+/// gone through, and never what is a tool's input or its schema.
+pub(super) fn unmarked(value: &RawValue, depth: usize, words: &[&str]) -> String {
     match json::kind(value) {
         Kind::Array if depth > 0 => {
             let elements = json::elements(value).unwrap_or_default();
-            let made: Vec<String> = elements.into_iter().map(|element| without_lifetimes(element, depth)).collect();
+            let made: Vec<String> = elements.into_iter().map(|element| unmarked(element, depth, words)).collect();
             format!("[{}]", made.join(","))
         }
         Kind::Object => {
@@ -740,9 +759,9 @@ fn without_lifetimes(value: &RawValue, depth: usize) -> String {
             let mut out = String::from("{");
             for (name, value) in &members.0 {
                 match name.as_ref() {
-                    "ttl" | "scope" if is_marker => {}
-                    "cache_control" if !is_marker => push_member(&mut out, name, &without_lifetimes(value, 0)),
-                    "content" if !is_marker => push_member(&mut out, name, &without_lifetimes(value, depth)),
+                    word if is_marker && words.contains(&word) => {}
+                    "cache_control" if !is_marker => push_member(&mut out, name, &unmarked(value, 0, words)),
+                    "content" if !is_marker => push_member(&mut out, name, &unmarked(value, depth, words)),
                     _ => push_member(&mut out, name, value.get()),
                 }
             }

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 use tidegate_wire::envelope::{self, Brand, Purpose};
 
 use super::{Edited, Rules, edited};
+use crate::anthropic::beta::Withheld;
 use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
 use crate::translate::carrier::Carrier;
@@ -26,6 +27,7 @@ fn run_on(body: &str, card: &Card, max_output_tokens: u64, is_made: bool) -> Edi
         max_output_tokens,
         is_tiered: false,
         dropped: &[],
+        withheld: Withheld::default(),
         without_reasoning: false,
         marks_last: false,
         is_made,
@@ -44,6 +46,7 @@ fn run_marking(body: &str, card: &Card) -> Edited {
         max_output_tokens: 64_000,
         is_tiered: false,
         dropped: &[],
+        withheld: Withheld::default(),
         without_reasoning: false,
         marks_last: true,
         is_made: false,

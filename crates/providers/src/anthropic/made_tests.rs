@@ -2,6 +2,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_wire::envelope::{self, Brand, Purpose};
 
+use super::super::beta::Withheld;
 use super::super::edit::{Rules, edited};
 use crate::translate::Card;
 
@@ -16,6 +17,7 @@ fn sent(body: &Value, card: &Card, is_made: bool) -> (Value, Vec<String>) {
         max_output_tokens: 64_000,
         is_tiered: false,
         dropped: &[],
+        withheld: Withheld::default(),
         without_reasoning: false,
         marks_last: false,
         is_made,

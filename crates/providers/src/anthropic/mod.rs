@@ -4,6 +4,7 @@
 pub mod beta;
 pub mod edit;
 
+mod gated;
 mod held;
 mod invoke;
 mod made;

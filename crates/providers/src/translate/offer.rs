@@ -1,10 +1,10 @@
-//! Tools that a conversation withdraws and gives back on its way. Only Messages upstreams know such a thing; for others
-//! the list of tools is the one that holds at the end.
+//! Tools that a conversation withdraws and gives back on its way. Only Messages upstreams know such a thing, and not
+//! all of them; for others the list of tools is the one that holds at the end.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use tidegate_wire::messages::{AutoChoice, Block, Content, Request, Role, Tool, ToolChoice, ToolTarget};
+use tidegate_wire::messages::{AutoChoice, Block, Content, Message, Request, Role, Tool, ToolChoice, ToolTarget};
 
 use super::functions::name_of;
 
@@ -17,7 +17,7 @@ pub struct Offer<'a> {
 
 impl<'a> Offer<'a> {
     pub fn of(request: &'a Request) -> Self {
-        let withdrawn = withdrawn(request);
+        let Changes { withdrawn, .. } = Changes::of(&request.messages);
         let is_withdrawn = |tool: &Tool| name_of(tool).is_some_and(|name| withdrawn.contains(name.as_ref()));
         let tools = request.tools.iter().flatten();
         if withdrawn.is_empty() || !tools.clone().any(is_withdrawn) {
@@ -42,23 +42,38 @@ impl<'a> Offer<'a> {
     }
 }
 
-/// Names of the tools that are withdrawn at the end of the conversation. Tools of MCP servers never come here.
-fn withdrawn(request: &Request) -> HashSet<&str> {
-    let mut withdrawn = HashSet::new();
-    let contents = request.messages.iter().filter(|message| message.role == Role::System);
-    for content in contents.map(|message| &message.content) {
-        let Content::Blocks(blocks) = content else { continue };
-        for block in blocks {
-            match block {
-                Block::ToolRemoval(removal) => withdrawn.extend(named(&removal.tool)),
-                Block::ToolAddition(addition) => {
-                    named(&addition.tool).map(|name| withdrawn.remove(name));
+/// Names of the tools that are withdrawn, and of those that were added, at the end of a conversation. Tools of MCP servers never
+/// come here.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changes<'a> {
+    pub withdrawn: HashSet<&'a str>,
+    pub added: HashSet<&'a str>,
+}
+
+impl<'a> Changes<'a> {
+    pub fn of(messages: &'a [Message]) -> Self {
+        let mut made = Self::default();
+        let contents = messages.iter().filter(|message| message.role == Role::System).map(|message| &message.content);
+        for content in contents {
+            let Content::Blocks(blocks) = content else { continue };
+            for block in blocks {
+                match block {
+                    Block::ToolRemoval(removal) => {
+                        let name = named(&removal.tool);
+                        name.map(|name| made.added.remove(name));
+                        made.withdrawn.extend(name);
+                    }
+                    Block::ToolAddition(addition) => {
+                        let name = named(&addition.tool);
+                        name.map(|name| made.withdrawn.remove(name));
+                        made.added.extend(name);
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
         }
+        made
     }
-    withdrawn
 }
 
 fn named(target: &ToolTarget) -> Option<&str> {
