@@ -491,6 +491,11 @@ async fn an_answer_with_tools_of_ours_is_given_once_more_for_nothing() {
                 again.matches("web_search_tool_result").count()
             );
             assert!(first.contains("tidegate_metadata") && !again.contains("tidegate_metadata"), "{again}");
+            // Of several turns there is a list; where none is given there is no member either, and never null.
+            let (first, again) = [&first, &again].map(|text| text.replace(' ', "")).into();
+            assert_eq!(first.contains("\"iterations\":[{"), model == MODEL, "{first}");
+            assert_eq!(again.contains("\"iterations\":[]"), model == MODEL, "{again}");
+            assert!(!again.contains("\"iterations\":null"), "{again}");
         }
     }
 }

@@ -77,8 +77,10 @@ fn unused(usage: &mut Usage<'_>, splice: &mut Splice, is_charged: bool) {
     for value in known.chain(usage.strange()) {
         let nothing: &[u8] = match json::kind(value) {
             Kind::Number => b"0",
-            // Parts of a count, or counts of turns.
-            Kind::Object | Kind::Array => b"null",
+            // Parts of a count.
+            Kind::Object => b"null",
+            // Counts of turns, of which there were none: clients read a list wherever there is one.
+            Kind::Array => b"[]",
             Kind::Null | Kind::Boolean | Kind::String => continue,
         };
         splice.replace(json::span(usage.whole, value.get()), nothing);
@@ -108,7 +110,7 @@ mod tests {
             "id": "msg_2", "future": {"n": 1.0}, "model": "v/m", "provider": "P",
             "content": [{"type": "tool_use", "input": {"n": 5}}], "stop_reason": "tool_use",
             "usage": {"input_tokens": 0, "output_tokens": 0, "cache_read_input_tokens": 0, "cache_creation": null,
-                "iterations": null, "server_tool_use": null, "service_tier": "priority", "cost": 0,
+                "iterations": [], "server_tool_use": null, "service_tier": "priority", "cost": 0,
                 "cost_details": {"upstream_inference_cost": null, "upstream_inference_prompt_cost": 0,
                     "upstream_inference_completions_cost": 0}, "is_byok": false},
         });
