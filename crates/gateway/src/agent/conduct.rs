@@ -24,6 +24,7 @@ use super::stop::{Limits, Tally};
 use super::tell::ended;
 use super::turn::{Assembly, Call, Turn};
 use super::usage::Sums;
+use super::warned;
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::relay::{Body, Inner, PING, Reply, Searching};
@@ -71,6 +72,8 @@ pub(super) struct Conductor {
     /// Characters of results that may still be told.
     pub room: usize,
     pub stopped_by: Option<&'static str>,
+    /// What was left out of any turn, each once.
+    pub warnings: Vec<String>,
     /// When no further call is made, and when everything ends.
     soft: Instant,
     pub hard: Instant,
@@ -148,6 +151,7 @@ impl Conductor {
             errors: 0,
             room: snapshot.settings.tools.result_budget,
             stopped_by: None,
+            warnings: Vec::new(),
             soft: now + whole.mul_f64(0.8),
             hard: now + whole,
             snapshot,
@@ -167,6 +171,7 @@ impl Conductor {
         let mut metadata = None;
         loop {
             sink.turn();
+            self.warn(warned(&reply.headers, &self.snapshot.names));
             let (turn, is_cut) = self.read(reply, sink, is_last, head.is_none()).await?;
             self.sums.add(&turn.usage, turn.model());
             // One that was cut short did not come to tell its price.
@@ -245,6 +250,14 @@ impl Conductor {
             None => drop(ending.insert("container".into(), self.container.clone())),
         }
         ending.entry("stop_details").or_insert(Value::Null);
+    }
+
+    fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        for warning in warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
     }
 
     /// The model that answered the first turn answers the others, too.

@@ -59,7 +59,7 @@ use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::plugins::Prepared;
 use crate::presets::Applied;
-use crate::relay::{Body, Head, Inner, Reply, Wish, header_session};
+use crate::relay::{Body, Head, Inner, Reply, Wish, header_session, said};
 use crate::snapshot::{Names, Settings};
 use crate::sticky::Conversation;
 use crate::{Gateway, Snapshot, request};
@@ -335,10 +335,7 @@ pub(crate) async fn serve(
     let first = conductor.begin().await?;
     let mut reply_headers = first.headers.clone();
     let source = conductor.inner.root().copied();
-    let kept = wish.zip(source).map(|(wish, source)| {
-        wish.missed(&mut reply_headers, &snapshot.names);
-        (wish, source, warned(&reply_headers, &snapshot.names))
-    });
+    let kept = wish.zip(source).inspect(|(wish, _)| wish.missed(&mut reply_headers, &snapshot.names));
     if !stream {
         let mut sink = Sink::new(None);
         return match conductor.conduct(first, &mut sink).await {
@@ -346,8 +343,12 @@ pub(crate) async fn serve(
                 answer["content"] = Value::Array(sink.content);
                 let is_whole = is_whole(&answer, conductor.stopped_by);
                 let body = Bytes::from(ordered(answer, &member).to_string());
-                if let Some((wish, source, warnings)) = kept.filter(|_| is_whole) {
-                    wish.keep(gate, source, &body, Some(&member), &warnings);
+                if let Some((wish, source)) = kept.filter(|_| is_whole) {
+                    wish.keep(gate, source, &body, Some(&member), &conductor.warnings);
+                }
+                // The head has not left yet: it says what any turn lost.
+                if let Some(value) = said(&conductor.warnings) {
+                    reply_headers.insert(snapshot.names.warnings_header.clone(), value);
                 }
                 Ok(Reply { status: http::StatusCode::OK, headers: reply_headers, body: Body::full(body) })
             }
@@ -356,7 +357,8 @@ pub(crate) async fn serve(
         };
     }
     let (sender, frames) = mpsc::channel(WAITING);
-    let recording = kept.map(|(wish, source, warnings)| wish.recording(gate, source, &warnings));
+    let warnings = warned(&reply_headers, &snapshot.names);
+    let recording = kept.map(|(wish, source)| wish.recording(gate, source, &warnings));
     let work = async move {
         let mut sink = Sink::new(Some(sender)).recorded(recording);
         let conducted = conductor.conduct(first, &mut sink).await;

@@ -112,15 +112,17 @@ pub(crate) fn reply(id: GenerationId, names: &Names, body: Body, stream: bool, w
     } else {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     }
-    // One that cannot be said does not silence the others.
-    let said: Vec<&str> =
-        warnings.iter().map(String::as_str).filter(|text| HeaderValue::from_str(text).is_ok()).collect();
-    if !said.is_empty()
-        && let Ok(value) = HeaderValue::from_str(&said.join(","))
-    {
+    if let Some(value) = said(warnings) {
         headers.insert(names.warnings_header.clone(), value);
     }
     Reply { status: StatusCode::OK, headers, body }
+}
+
+/// Warnings as a header says them; nothing where there are none. One that cannot be said does not silence the others.
+pub(crate) fn said(warnings: &[String]) -> Option<HeaderValue> {
+    let can_be_said = |text: &&str| HeaderValue::from_str(text).is_ok();
+    let said: Vec<&str> = warnings.iter().map(String::as_str).filter(can_be_said).collect();
+    if said.is_empty() { None } else { HeaderValue::from_str(&said.join(",")).ok() }
 }
 
 #[cfg(test)]

@@ -57,7 +57,7 @@ pub(crate) use admit::Places;
 pub(crate) use aside::{Aside, Purse};
 pub use drain::LONGEST as LONGEST_DRAIN;
 pub use head::Reply;
-pub(crate) use head::{GENERATION_ID, Head, asker, forwarded, header_session, reply};
+pub(crate) use head::{GENERATION_ID, Head, asker, forwarded, header_session, reply, said};
 pub(crate) use inner::Inner;
 pub use inner::Loops;
 pub(crate) use planning::is_chosen;

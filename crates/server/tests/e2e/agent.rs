@@ -464,6 +464,38 @@ async fn a_loop_goes_on_with_the_variants_of_the_model_that_answered() {
     assert_eq!(sim.calls(), 4);
 }
 
+/// A whole answer that an upstream gives byte for byte.
+fn raw(body: &Value) -> Behaviour {
+    let headers = vec![("content-type".to_owned(), "application/json".to_owned())];
+    Behaviour::Raw { status: 200, headers, body: body.to_string().into() }
+}
+
+#[tokio::test]
+async fn what_later_turns_lose_is_said_in_the_head_of_a_whole_answer() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[1], "").await;
+    let odd = json!({"id": "c1", "object": "chat.completion", "created": 1, "model": "m", "choices": [{"index": 0,
+        "message": {"role": "assistant", "content": "It is late."}, "finish_reason": "tide"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}});
+    sim.set(Script::from(asks("Let me see.", &[clock("UTC")])).then(raw(&odd)));
+    let body = with_clock(false, json!({"top_k": 5}));
+    let ask = async || {
+        let ask = gate.ask("POST", "/v1/messages").key(INFERENCE_KEY).header("x-tidegate-cache", "true");
+        ask.json(body.to_string()).send().await
+    };
+    // Of what both turns lose one word is enough; who gets the answer once more is told the same.
+    for status in ["MISS", "HIT"] {
+        let reply = ask().await;
+        assert_eq!(
+            (reply.status, reply.header("x-tidegate-cache-status")),
+            (200, Some(status)),
+            "{}",
+            reply.body_text()
+        );
+        assert_eq!(reply.header("x-tidegate-warnings"), Some("dropped:top_k,unknown_finish:tide"), "{status}");
+    }
+}
+
 #[tokio::test]
 async fn a_turn_that_fails_is_told_and_what_was_served_is_paid() {
     let sim = Sim::start(Behaviour::Echo).await;
