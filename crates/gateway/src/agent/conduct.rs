@@ -7,13 +7,14 @@ use http::HeaderMap;
 use http_body_util::BodyExt as _;
 use serde_json::{Map, Value, json};
 use tidegate_observe::metrics::Stopped;
+use tidegate_providers::translate::intent::ROOM;
 use tidegate_routing::Catalogue;
 use tidegate_tools::datetime;
 use tidegate_wire::envelope::Brand;
 use tidegate_wire::sse::Splitter;
 use tokio::time::{Instant, timeout_at};
 
-use super::inner::Line;
+use super::inner::{LEAST_THINKING, Line};
 use super::native::{self, Left};
 use super::replay::{self, Foreign};
 use super::roster::Roster;
@@ -197,6 +198,7 @@ impl Conductor {
                 Next::End(reason) => ended(reason, &ending),
                 Next::Turn { is_last: last } => {
                     is_last = last;
+                    self.fit_thinking();
                     match self.ask_aloud(is_last, sink).await? {
                         Ok(Ok(next)) => {
                             reply = next;
@@ -250,6 +252,13 @@ impl Conductor {
             None => drop(ending.insert("container".into(), self.container.clone())),
         }
         ending.entry("stop_details").or_insert(Value::Null);
+    }
+
+    /// Lets what is left to be written hold the thinking of the next turn.
+    fn fit_thinking(&mut self) {
+        if let Some(warning) = self.left.and_then(|left| think_within(&mut self.request, left)) {
+            self.warn([warning.to_owned()]);
+        }
     }
 
     fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
@@ -318,7 +327,6 @@ impl Conductor {
         }
         if let Some(left) = self.left {
             body.insert("max_tokens".into(), json!(left));
-            think_within(&mut body, left);
         }
         if let Some(choice) = self.chosen(is_last) {
             body.insert("tool_choice".into(), choice);
@@ -551,19 +559,21 @@ fn varied(model: &str, request: &Map<String, Value>, catalogue: &Catalogue) -> V
     names
 }
 
-/// A budget of thinking must be smaller than what may be written; what is left may be less than it was set for.
-fn think_within(body: &mut Map<String, Value>, left: u64) {
-    const SMALLEST: u64 = 1_024;
-    let Some(Value::Object(thinking)) = body.get_mut("thinking") else { return };
-    let Some(budget) = thinking.get("budget_tokens").and_then(Value::as_u64) else { return };
-    if budget < left {
-        return;
+/// What later turns may write is less than what the caller set a budget of thinking for: it leaves room to answer, as
+/// wherever we set the limit. Says what became of it.
+fn think_within(body: &mut Map<String, Value>, left: u64) -> Option<&'static str> {
+    let Some(Value::Object(thinking)) = body.get_mut("thinking") else { return None };
+    let budget = thinking.get("budget_tokens").and_then(Value::as_u64)?;
+    let room = left.saturating_sub(ROOM);
+    if budget <= room {
+        return None;
     }
-    if left > SMALLEST {
-        thinking.insert("budget_tokens".into(), json!(left - 1));
-    } else {
+    if room < LEAST_THINKING {
         body.remove("thinking");
+        return Some("dropped:thinking");
     }
+    thinking.insert("budget_tokens".into(), json!(room));
+    Some("clamped:budget_tokens")
 }
 
 fn output(turn: &Turn) -> u64 {
@@ -575,20 +585,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thinking_stays_within_what_is_left() {
-        for (budget, left, wanted) in [
-            (2_000, 4_000, json!({"type": "enabled", "budget_tokens": 2_000})),
-            (2_000, 2_000, json!({"type": "enabled", "budget_tokens": 1_999})),
-            (2_000, 1_025, json!({"type": "enabled", "budget_tokens": 1_024})),
-            (2_000, 1_024, Value::Null),
+    fn thinking_leaves_room_to_answer_in_what_is_left() {
+        // Of what is left 1024 are for the answer, and a budget is at least 1024.
+        for (budget, left, wanted, warning) in [
+            (2_000, 3_024, json!({"type": "enabled", "budget_tokens": 2_000}), None),
+            (2_000, 3_023, json!({"type": "enabled", "budget_tokens": 1_999}), Some("clamped:budget_tokens")),
+            (2_000, 2_048, json!({"type": "enabled", "budget_tokens": 1_024}), Some("clamped:budget_tokens")),
+            (2_000, 2_047, Value::Null, Some("dropped:thinking")),
+            (1_024, 1, Value::Null, Some("dropped:thinking")),
         ] {
             let body = json!({"thinking": {"type": "enabled", "budget_tokens": budget}});
             let mut body = body.as_object().unwrap().clone();
-            think_within(&mut body, left);
+            assert_eq!(think_within(&mut body, left), warning, "{left}");
             assert_eq!(body.get("thinking").cloned().unwrap_or_default(), wanted, "{left}");
         }
         let mut adaptive = json!({"thinking": {"type": "adaptive"}}).as_object().unwrap().clone();
-        think_within(&mut adaptive, 1);
+        assert_eq!(think_within(&mut adaptive, 1), None);
         assert!(adaptive.contains_key("thinking"));
     }
 }

@@ -35,7 +35,7 @@ const EFFORTS: [(&str, Option<&str>); 7] = [
     ("max", Some("max")),
 ];
 /// A budget of thinking below this is refused by those who have one.
-const LEAST_THINKING: u64 = 1_024;
+pub(super) const LEAST_THINKING: u64 = 1_024;
 
 /// Everything that a call of a tool works with.
 #[derive(Clone)]

@@ -471,6 +471,31 @@ fn raw(body: &Value) -> Behaviour {
 }
 
 #[tokio::test]
+async fn thinking_leaves_later_turns_room_to_answer_and_the_head_says_what_became_of_it() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let gate = gate_for(&sim, PROTOCOLS[0], "").await;
+    let turn = |name: &str, output: u64| {
+        let thought = json!({"type": "thinking", "thinking": "Hm.", "signature": "c2ln"});
+        let call = json!({"type": "tool_use", "id": format!("toolu_{name}"), "name": "tidegate_datetime", "input": {}});
+        raw(&json!({"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [thought, call],
+            "stop_reason": "tool_use", "stop_sequence": null, "usage": {"input_tokens": 1, "output_tokens": output}}))
+    };
+    let ends = Behaviour::says("It is late.");
+    sim.set(Script::from(turn("a", 1500)).then(turn("b", 100)).then(turn("c", 500)).then(ends));
+    let more = json!({"max_tokens": 4000, "thinking": {"type": "enabled", "budget_tokens": 1450}});
+    let reply = asked(&gate, &with_clock(false, more)).await;
+    assert_eq!(kinds(&message(&reply)).last().unwrap(), "text");
+    let sent = bodies(&sim);
+    let sent: Vec<Value> = sent.iter().map(|body| serde_json::from_str(body).unwrap()).collect();
+    let limits: Vec<&Value> = sent.iter().map(|body| &body["max_tokens"]).collect();
+    assert_eq!(limits, [4000, 2500, 2400, 1900]);
+    // 1024 of what is left are for the answer. What is left then is enough for 1450, for 1376, and for less than 1024.
+    let budgets: Vec<&Value> = sent.iter().map(|body| &body["thinking"]["budget_tokens"]).collect();
+    assert_eq!(budgets, [&json!(1450), &json!(1450), &json!(1376), &Value::Null]);
+    assert_eq!(reply.header("x-tidegate-warnings"), Some("clamped:budget_tokens,dropped:thinking"));
+}
+
+#[tokio::test]
 async fn what_later_turns_lose_is_said_in_the_head_of_a_whole_answer() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = gate_for(&sim, PROTOCOLS[1], "").await;
