@@ -75,6 +75,8 @@ pub(super) struct Conductor {
     pub stopped_by: Option<&'static str>,
     /// What was left out of any turn, each once.
     pub warnings: Vec<String>,
+    /// How the turns so far were routed.
+    pub routing: Option<Value>,
     /// When no further call is made, and when everything ends.
     soft: Instant,
     pub hard: Instant,
@@ -153,6 +155,7 @@ impl Conductor {
             room: snapshot.settings.tools.result_budget,
             stopped_by: None,
             warnings: Vec::new(),
+            routing: None,
             soft: now + whole.mul_f64(0.8),
             hard: now + whole,
             snapshot,
@@ -169,7 +172,6 @@ impl Conductor {
     pub async fn conduct(&mut self, first: Reply, sink: &mut Sink) -> Result<Value, Broken> {
         let (mut reply, mut is_last) = (first, false);
         let mut head: Option<Turn> = None;
-        let mut metadata = None;
         loop {
             sink.turn();
             self.warn(warned(&reply.headers, &self.snapshot.names));
@@ -182,7 +184,9 @@ impl Conductor {
             if head.is_none() {
                 self.settle_on(&turn);
             }
-            metadata = turn.metadata.clone().or(metadata);
+            if let Some(metadata) = turn.metadata.clone() {
+                self.routing = Some(self.routed(metadata));
+            }
             let (reason, mut ending) = (turn.reason().to_owned(), turn.ending.clone());
             self.keep_container(&mut ending);
             let next = match is_cut {
@@ -229,7 +233,7 @@ impl Conductor {
             answer.insert("content".into(), Value::Array(Vec::new()));
             answer.extend(told);
             answer.insert("usage".into(), self.sums.told());
-            if let Some(metadata) = metadata {
+            if let Some(metadata) = self.routing.clone() {
                 answer.insert(self.snapshot.names.metadata_member.clone(), self.told(metadata));
             }
             return Ok(Value::Object(answer));

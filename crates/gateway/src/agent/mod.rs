@@ -22,6 +22,7 @@ mod reader;
 mod reopen;
 mod replay;
 mod roster;
+mod route;
 mod run;
 mod sandbox;
 mod search;

@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::conduct::Conductor;
 use super::native;
+use super::route;
 use super::search;
 use super::sink::{Gone, Sink};
 use super::usage::dollars;
@@ -11,7 +12,15 @@ use crate::failure::Failure;
 use crate::relay::error_frame;
 
 impl Conductor {
-    /// The routing of the last turn, and what the tools did.
+    /// How all turns so far were routed, when the latest was so.
+    pub fn routed(&self, latest: Value) -> Value {
+        match &self.routing {
+            Some(before) => route::joined(before, latest),
+            None => latest,
+        }
+    }
+
+    /// The routing of the request, and what the tools did.
     pub fn told(&self, mut metadata: Value) -> Value {
         let mut tools: Vec<&str> = self.roster.tools.iter().map(|tool| tool.wire.as_str()).collect();
         tools.dedup();
@@ -74,7 +83,7 @@ impl Conductor {
         if let Some(routing) = failure.more.as_mut().and_then(|more| more.routing.as_mut())
             && let Ok(metadata) = serde_json::from_str(routing)
         {
-            *routing = self.told(metadata).to_string();
+            *routing = self.told(self.routed(metadata)).to_string();
         }
         failure
     }
@@ -86,7 +95,7 @@ impl Conductor {
         }
         let member = self.snapshot.names.metadata_member.as_str();
         if let Some(metadata) = event.get_mut(member).map(Value::take) {
-            event[member] = self.told(metadata);
+            event[member] = self.told(self.routed(metadata));
         }
         event
     }

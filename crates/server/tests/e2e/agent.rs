@@ -471,6 +471,45 @@ fn raw(body: &Value) -> Behaviour {
 }
 
 #[tokio::test]
+async fn every_attempt_of_every_turn_is_told_among_all_endpoints() {
+    let (sim, broken) = (Sim::start(Behaviour::Echo).await, Sim::start(Behaviour::status(500)).await);
+    let priced = "pricing = { input = 1, output = 2 }";
+    let builder = Tidegate::start().protocol_at("vendor/n", "anthropic", &broken.base_url(), priced);
+    let gate = builder.protocol_at(MODEL, "anthropic", &sim.base_url(), priced).run().await;
+    let list = |value: &Value| value.as_array().unwrap().clone();
+    for stream in [false, true] {
+        let before = broken.calls();
+        sim.set(Script::from(asks("Let me see.", &[clock("UTC")])).then(Behaviour::says("It is late.")));
+        let body = with_clock(stream, json!({"model": "vendor/n", "models": [MODEL]}));
+        let routing = message(&asked(&gate, &body).await)["tidegate_metadata"].clone();
+        let failed = usize::try_from(broken.calls() - before).unwrap();
+        let statuses: Vec<Value> = list(&routing["attempts"]).iter().map(|made| made["status"].clone()).collect();
+        let wanted: Vec<Value> = [vec![json!(500); failed], vec![json!(200); 2]].concat();
+        assert!(failed > 0 && statuses == wanted, "{stream}: {routing}");
+        let of = |name: &str| routing[name].clone();
+        assert_eq!((of("strategy"), of("attempt")), (json!("fallback"), json!(failed + 2)), "{stream}: {routing}");
+        let models: Vec<(Value, Value)> = list(&routing["endpoints"]["available"])
+            .iter()
+            .map(|endpoint| (endpoint["model"].clone(), endpoint["selected"].clone()))
+            .collect();
+        let wanted = [(json!("vendor/n"), json!(false)), (json!(MODEL), json!(true))];
+        assert_eq!((models.as_slice(), &routing["endpoints"]["total"]), (&wanted[..], &json!(2)), "{stream}");
+        assert_eq!(routing["requested"], "vendor/n", "{stream}");
+
+        // A turn that fails behind one that was served: nobody is chosen, and nothing of the first is forgotten.
+        let before = broken.calls();
+        sim.set(Script::from(asks("Let me see.", &[clock("UTC")])).then(Behaviour::status(400)));
+        let reply = asked(&gate, &body).await;
+        let told = if stream { reply.events().last().unwrap().json() } else { reply.json() };
+        let routing = &told["tidegate_metadata"];
+        let failed = usize::try_from(broken.calls() - before).unwrap();
+        let statuses: Vec<Value> = list(&routing["attempts"]).iter().map(|made| made["status"].clone()).collect();
+        let wanted: Vec<Value> = [vec![json!(500); failed], vec![json!(200), json!(400)]].concat();
+        assert_eq!((statuses, &routing["summary"]), (wanted, &json!("available=2")), "{stream}: {routing}");
+    }
+}
+
+#[tokio::test]
 async fn thinking_leaves_later_turns_room_to_answer_and_the_head_says_what_became_of_it() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = gate_for(&sim, PROTOCOLS[0], "").await;
