@@ -47,10 +47,10 @@ pub struct Image {
 
 impl Service {
     /// The question for a PDF, given as base64; nothing when the key cannot be sent.
-    pub fn call(&self, pdf: &str, with_images: bool) -> Option<(HeaderMap, String)> {
+    pub fn call(&self, pdf: &str) -> Option<(HeaderMap, String)> {
         let headers = headers(self.key.as_ref())?;
         let document = json!({"type": "document_url", "document_url": format!("data:application/pdf;base64,{pdf}")});
-        let body = json!({"model": self.model, "document": document, "include_image_base64": with_images});
+        let body = json!({"model": self.model, "document": document, "include_image_base64": true});
         Some((headers, body.to_string()))
     }
 
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_pdf_is_sent_within_the_question() {
-        let (headers, body) = service().call("JVBERi0=", true).expect("a call");
+        let (headers, body) = service().call("JVBERi0=").expect("a call");
         assert_eq!(headers["authorization"], "Bearer k-1");
         let body: serde_json::Value = serde_json::from_str(&body).expect("JSON");
         assert_eq!(body["document"]["document_url"], "data:application/pdf;base64,JVBERi0=");

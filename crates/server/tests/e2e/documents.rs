@@ -373,6 +373,41 @@ async fn pages_that_are_pictures_are_read_by_a_service_and_charged() {
 }
 
 #[tokio::test]
+async fn pages_that_were_read_for_one_model_are_known_for_another() {
+    let (sim, service) = (Sim::start(Behaviour::says("ok")).await, Service::start().await);
+    service.says("/v1/ocr", &pages(1));
+    let address = sim.base_url();
+    let start = Tidegate::start().protocol_at("sim/blind", "anthropic", &address, TEXT_ONLY);
+    let start = start.protocol_at("sim/seeing", "anthropic", &address, NO_FILES);
+    let gate = start.config(&ocr(&service)).run().await;
+    let other = pdf::of(&pdf::page("/Rotate 90", pdf::stream("", b"")), "");
+    let cases =
+        [(scan(), ["sim/blind", "sim/seeing", "sim/blind"]), (other, ["sim/seeing", "sim/blind", "sim/seeing"])];
+    for (round, (scan, models)) in cases.iter().enumerate() {
+        for (place, model) in models.iter().enumerate() {
+            let mut body = body(&[document(scan)]);
+            body["model"] = json!(model);
+            body["plugins"] = json!([{"id": "file-parser", "pdf": {"engine": "mistral-ocr"}}]);
+            let entry = entry(&message(&asked(&gate, &body).await));
+            let (case, images) = (format!("{models:?}[{place}]"), usize::from(*model == "sim/seeing"));
+            // Two pages at two dollars a thousand, for the first of them.
+            let fee = if place == 0 { 0.004 } else { 0.0 };
+            assert_eq!(entry["cost_usd"].as_f64(), Some(fee), "{case}");
+            let known = usize::from(place > 0);
+            assert_eq!(
+                (&entry["data"]["cache_hits"], &entry["data"]["images"]),
+                (&json!(known), &json!(images)),
+                "{case}"
+            );
+            let sent = bodies(&sim).pop().unwrap();
+            assert_eq!(sent.matches(PIXEL).count(), images, "{case}");
+            assert!(sent.contains("# Tide table"), "{case}: {sent}");
+        }
+        assert_eq!(service.asked().len(), round + 1, "{models:?}");
+    }
+}
+
+#[tokio::test]
 async fn all_pages_of_a_long_scan_are_held_for() {
     let (sim, service) = (Sim::start(Behaviour::says("ok")).await, Service::start().await);
     service.says("/v1/ocr", &pages(0));
@@ -400,7 +435,6 @@ async fn a_scan_goes_to_the_service_where_nobody_chose_and_a_service_that_fails_
     assert!(sent.contains("Ebb at noon") && sent.contains("# Tide table"), "{sent}");
     assert!(!sent.contains(PIXEL), "a model that takes no pictures gets none");
     assert_eq!(service.asked().len(), 1, "only what has no text of its own");
-    assert_eq!(service.asked()[0].json()["include_image_base64"], false);
     let mut chosen = body(&[document(&scan())]);
     chosen["plugins"] = json!([{"id": "file-parser", "pdf": {"engine": "cloudflare-ai"}}]);
     let (status, _, _, text) = asked(&gate, &chosen).await.error();

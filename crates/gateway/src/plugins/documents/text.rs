@@ -175,19 +175,22 @@ impl Job<'_> {
     }
 
     /// Read by the service for pictures of pages.
+    ///
+    /// Pictures cost nothing besides the pages, so they are always asked for: what was read for a model without eyes is
+    /// known, too, when one with eyes comes. They are kept apart from the text, which need not go when they do not fit.
     async fn pictures(&self, bytes: &Bytes, with_images: bool) -> Result<Told, Problem> {
         let service = self.settings.documents.ocr.as_ref().ok_or(Problem::Service)?;
         let now = self.gate.clock.now();
-        let key = Texts::key(self.workspace, if with_images { "ocr with images" } else { "ocr" }, bytes);
+        let [words, all] = ["ocr", "ocr with images"].map(|engine| Texts::key(self.workspace, engine, bytes));
         let engine = PdfEngine::Ocr;
-        if let Some(text) = self.gate.texts.known(&key, now) {
+        if let Some(text) = self.gate.texts.known(if with_images { &all } else { &words }, now) {
             return Ok(Told { text, engine, is_known: true, fee: Money::ZERO });
         }
         let known = if service.price(1) == Money::ZERO { Some(0) } else { self.pages(bytes).await };
         let most = known.unwrap_or(MOST_PAGES);
         let held = self.purse.hold("reading a scanned document", service.price(most)).await;
         let aside = held.map_err(|failure| Problem::Unpaid(Box::new(failure)))?;
-        let read = match self.seen(service, bytes, with_images).await {
+        let read = match self.seen(service, bytes).await {
             Ok(read) => read,
             Err(problem) => {
                 if let Some(aside) = aside {
@@ -202,8 +205,10 @@ impl Job<'_> {
             aside.pay(self.gate, engine.as_str(), fee).await;
         }
         let text = if read.text.is_empty() { "[no text was found]".to_owned() } else { read.text };
-        let text = Arc::new(Read { title: None, pages: Some(read.pages), text, images: read.images });
-        self.gate.texts.keep(key, text.clone(), now);
+        let only_words = Read { title: None, pages: Some(read.pages), text, images: Vec::new() };
+        let text = Arc::new(Read { images: read.images, ..only_words.clone() });
+        self.gate.texts.keep(words, Arc::new(only_words), now);
+        self.gate.texts.keep(all, text.clone(), now);
         Ok(Told { text, engine, is_known: false, fee })
     }
 
@@ -213,12 +218,12 @@ impl Job<'_> {
         read.ok().and_then(|read| read.pages).map(|pages| pages.max(1))
     }
 
-    async fn seen(&self, service: &ocr::Service, bytes: &Bytes, with_images: bool) -> Result<ocr::Read, Problem> {
+    async fn seen(&self, service: &ocr::Service, bytes: &Bytes) -> Result<ocr::Read, Problem> {
         let failed = |problem: &str| {
             tracing::warn!(problem, "a scanned document could not be read");
             Problem::Service
         };
-        let call = service.call(&STANDARD.encode(bytes), with_images);
+        let call = service.call(&STANDARD.encode(bytes));
         let (headers, body) = call.ok_or_else(|| failed("the key cannot be sent"))?;
         let sent = self.gate.upstream.send(&service.uri, headers, Bytes::from(body).into()).await;
         let answer = sent.map_err(|_| failed("the service did not answer"))?;
