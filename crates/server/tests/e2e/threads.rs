@@ -16,7 +16,12 @@ async fn pair() -> (Sim, Sim, Tidegate) {
     let (native, foreign) = (Sim::start(Behaviour::says("native")).await, Sim::start(Behaviour::says("foreign")).await);
     let address = format!("{}/v1", foreign.base_url());
     let engine = "[tools.web_search.engines.fixed]\nkind = \"static\"\nresults = []\n";
-    let gate = Tidegate::start().endpoint_of(NATIVE, &native.base_url(), "platform = \"anthropic\"", "").protocol_at(FOREIGN, "openai-chat", &address, "");
+    let gate = Tidegate::start().endpoint_of(NATIVE, &native.base_url(), "platform = \"anthropic\"", "").protocol_at(
+        FOREIGN,
+        "openai-chat",
+        &address,
+        "",
+    );
     (native, foreign, gate.config(engine).run().await)
 }
 
