@@ -482,7 +482,7 @@ async fn every_attempt_of_every_turn_is_told_among_all_endpoints() {
         sim.set(Script::from(asks("Let me see.", &[clock("UTC")])).then(Behaviour::says("It is late.")));
         let body = with_clock(stream, json!({"model": "vendor/n", "models": [MODEL]}));
         let routing = message(&asked(&gate, &body).await)["tidegate_metadata"].clone();
-        let failed = usize::try_from(broken.calls() - before).unwrap();
+        let failed = broken.calls() - before;
         let statuses: Vec<Value> = list(&routing["attempts"]).iter().map(|made| made["status"].clone()).collect();
         let wanted: Vec<Value> = [vec![json!(500); failed], vec![json!(200); 2]].concat();
         assert!(failed > 0 && statuses == wanted, "{stream}: {routing}");
@@ -502,7 +502,7 @@ async fn every_attempt_of_every_turn_is_told_among_all_endpoints() {
         let reply = asked(&gate, &body).await;
         let told = if stream { reply.events().last().unwrap().json() } else { reply.json() };
         let routing = &told["tidegate_metadata"];
-        let failed = usize::try_from(broken.calls() - before).unwrap();
+        let failed = broken.calls() - before;
         let statuses: Vec<Value> = list(&routing["attempts"]).iter().map(|made| made["status"].clone()).collect();
         let wanted: Vec<Value> = [vec![json!(500); failed], vec![json!(200), json!(400)]].concat();
         assert_eq!((statuses, &routing["summary"]), (wanted, &json!("available=2")), "{stream}: {routing}");

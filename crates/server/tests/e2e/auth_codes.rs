@@ -420,7 +420,7 @@ on_both! {
         // What cannot be asked for any more was given before: the workspace is gone, and its codes with it.
         let made = gate.ask("POST", "/api/v1/workspaces").key(MANAGEMENT_KEY);
         let made = made.json(json!({"name": "short", "slug": "short"}).to_string()).send().await.json();
-        let id = made["data"]["id"].as_str().unwrap().to_owned();
+        let id = made["data"]["id"].as_str().expect("an id").to_owned();
         let inside = with(json!({"workspace_id": id}));
         assert_eq!(call("a-4", &inside).await.status, 200);
         gate.ask("DELETE", &format!("/api/v1/workspaces/{id}")).key(MANAGEMENT_KEY).send().await;
