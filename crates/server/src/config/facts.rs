@@ -339,7 +339,11 @@ mod tests {
         );
         let resold = taken(&Card::default(), Protocol::Messages, false);
         let lacks: Vec<&str> = native.into_iter().filter(|name| !resold.contains(name)).collect();
-        assert_eq!(lacks, ["container", "mcp_servers"], "who resells the models has not what stands beside them");
+        assert_eq!(
+            lacks,
+            ["container", "mcp_servers", "thread"],
+            "who resells the models has not what stands beside them"
+        );
     }
 
     #[test]
