@@ -57,6 +57,7 @@ def is_odd(path, found):
 ODD = {
     # Sent.
     "chat/p27-p28-images-in-results": "some chat servers take images in results, OpenAI's own does not",
+    "chat/p28-result-keeps-its-order": "some chat servers take images in results, OpenAI's own does not",
     "chat/tier-at-groq": "Groq has tiers of its own",
     # Answers that are errors, or nothing.
     "chat/answer-without-choices": "an answer of nothing",
