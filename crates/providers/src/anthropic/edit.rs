@@ -47,6 +47,25 @@ pub struct Rules<'a> {
     pub is_made: bool,
 }
 
+#[cfg(test)]
+impl<'a> Rules<'a> {
+    /// Those of an endpoint that takes the request as it came, as far as this card says nothing else.
+    pub(super) fn plain(card: &'a Card, max_tokens: Option<u64>) -> Self {
+        Self {
+            card,
+            scope: "ep-1",
+            max_tokens,
+            max_output_tokens: 64_000,
+            is_tiered: false,
+            dropped: &[],
+            withheld: Withheld::default(),
+            without_reasoning: false,
+            marks_last: false,
+            is_made: false,
+        }
+    }
+}
+
 impl Rules<'_> {
     /// Whether anything must be looked at; told from what the envelope saw, without another pass.
     fn apply_to(&self, traits: Traits) -> bool {

@@ -3,7 +3,6 @@ use serde_json::{Value, json};
 use tidegate_wire::envelope::{self, Brand, Purpose};
 
 use super::{Edited, Rules, edited};
-use crate::anthropic::beta::Withheld;
 use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
 use crate::translate::carrier::Carrier;
@@ -19,19 +18,7 @@ fn run_with(body: &str, card: &Card, max_output_tokens: u64) -> Edited {
 fn run_on(body: &str, card: &Card, max_output_tokens: u64, is_made: bool) -> Edited {
     let bytes = Bytes::copy_from_slice(body.as_bytes());
     let envelope = envelope::read(&bytes, Brand { name: "tidegate", aliases: &[] }, Purpose::Generate).unwrap();
-    let max_tokens = envelope.max_tokens;
-    let rules = Rules {
-        card,
-        scope: "ep-1",
-        max_tokens,
-        max_output_tokens,
-        is_tiered: false,
-        dropped: &[],
-        withheld: Withheld::default(),
-        without_reasoning: false,
-        marks_last: false,
-        is_made,
-    };
+    let rules = Rules { max_output_tokens, is_made, ..Rules::plain(card, envelope.max_tokens) };
     edited(&bytes, envelope.traits, &rules)
 }
 
@@ -39,18 +26,7 @@ fn run_on(body: &str, card: &Card, max_output_tokens: u64, is_made: bool) -> Edi
 fn run_marking(body: &str, card: &Card) -> Edited {
     let bytes = Bytes::copy_from_slice(body.as_bytes());
     let envelope = envelope::read(&bytes, Brand { name: "tidegate", aliases: &[] }, Purpose::Generate).unwrap();
-    let rules = Rules {
-        card,
-        scope: "ep-1",
-        max_tokens: None,
-        max_output_tokens: 64_000,
-        is_tiered: false,
-        dropped: &[],
-        withheld: Withheld::default(),
-        without_reasoning: false,
-        marks_last: true,
-        is_made: false,
-    };
+    let rules = Rules { marks_last: true, ..Rules::plain(card, None) };
     edited(&bytes, envelope.traits, &rules)
 }
 

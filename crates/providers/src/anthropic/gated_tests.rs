@@ -14,18 +14,7 @@ fn sent(body: &Value, card: &Card, policy: Betas) -> (Value, Vec<String>) {
         .map_err(|violation| violation.message)
         .unwrap();
     let withheld: Withheld = beta::kept(None, policy, envelope.traits, &|_| false).withheld;
-    let rules = Rules {
-        card,
-        scope: "ep-1",
-        max_tokens: envelope.max_tokens,
-        max_output_tokens: 64_000,
-        is_tiered: false,
-        dropped: &[],
-        withheld,
-        without_reasoning: false,
-        marks_last: false,
-        is_made: false,
-    };
+    let rules = Rules { withheld, ..Rules::plain(card, envelope.max_tokens) };
     let edited = edited(&bytes, envelope.traits, &rules);
     let body = edited.body.map_or_else(|| body.clone(), |body| serde_json::from_slice(&body).unwrap());
     (body, edited.warnings)

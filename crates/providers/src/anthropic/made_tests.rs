@@ -2,7 +2,6 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use tidegate_wire::envelope::{self, Brand, Purpose};
 
-use super::super::beta::Withheld;
 use super::super::edit::{Rules, edited};
 use crate::translate::Card;
 
@@ -10,18 +9,7 @@ use crate::translate::Card;
 fn sent(body: &Value, card: &Card, is_made: bool) -> (Value, Vec<String>) {
     let bytes = Bytes::from(body.to_string());
     let envelope = envelope::read(&bytes, Brand { name: "tidegate", aliases: &[] }, Purpose::Generate).unwrap();
-    let rules = Rules {
-        card,
-        scope: "ep-1",
-        max_tokens: envelope.max_tokens,
-        max_output_tokens: 64_000,
-        is_tiered: false,
-        dropped: &[],
-        withheld: Withheld::default(),
-        without_reasoning: false,
-        marks_last: false,
-        is_made,
-    };
+    let rules = Rules { is_made, ..Rules::plain(card, envelope.max_tokens) };
     let edited = edited(&bytes, envelope.traits, &rules);
     let body = edited.body.map_or_else(|| body.clone(), |body| serde_json::from_slice(&body).unwrap());
     (body, edited.warnings)
