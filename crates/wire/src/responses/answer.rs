@@ -84,12 +84,12 @@ pub fn whole(body: &[u8], head: &Head, form: &Form, results: &Results) -> Option
     let (status, incomplete) = ended(stop, declines);
     let (mut items, mut words): (Vec<String>, Option<Words>) = (Vec::new(), None);
     // What something else stands behind had come to its end.
-    let ended = |words: &mut Option<Words>, items: &mut Vec<String>, status| {
+    let close = |words: &mut Option<Words>, items: &mut Vec<String>, status| {
         if let Some(words) = words.take() {
             items.push(words.item(&item::id("msg", &head.id, items.len()), status));
         }
     };
-    let said = |words: &mut Option<Words>, items: &mut Vec<String>| ended(words, items, "completed");
+    let said = |words: &mut Option<Words>, items: &mut Vec<String>| close(words, items, "completed");
     // Of several results of one call the first counts.
     let mut shown: HashMap<String, String> = response.content.iter().rev().filter_map(ran::result).collect();
     for block in &response.content {
@@ -126,7 +126,7 @@ pub fn whole(body: &[u8], head: &Head, form: &Form, results: &Results) -> Option
             _ => {}
         }
     }
-    ended(&mut words, &mut items, status);
+    close(&mut words, &mut items, status);
     let object = Object {
         head,
         form,
