@@ -16,7 +16,7 @@ use lru::LruCache;
 use tidegate_core::{GenerationId, KeyHash, Timestamp};
 
 pub use recording::Recording;
-pub use terms::{Preset, Surface, Terms, key};
+pub use terms::{Preset, Terms, key};
 
 use crate::keys::DigestHasher;
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderMap;
 use http::header::{HeaderName, HeaderValue};
-use tidegate_core::KeyHash;
+use tidegate_core::{Api, KeyHash};
 use tidegate_wire::json;
 
 use crate::snapshot::Names;
@@ -67,23 +67,14 @@ fn leading_number(text: &[u8]) -> Option<u64> {
     })
 }
 
-/// Where a request came in: the same body asks for answers of different forms.
-#[derive(Clone, Copy, Debug)]
-pub enum Surface {
-    Messages,
-}
-
 /// Requests with the same key get the same answer. The body is one that was read without a mistake; white space
-/// between its tokens does not matter, the order of its members does. `rules`: what holds for the caller that the body
-/// does not say.
-pub fn key(caller: &KeyHash, surface: Surface, model: &str, rules: &[u8], stream: bool, body: &[u8]) -> KeyHash {
-    let surface: &[u8] = match surface {
-        Surface::Messages => b"messages",
-    };
+/// between its tokens does not matter, the order of its members does. `api`: where it came in, since an answer that one
+/// door tells in full may have lost something at another. `rules`: what holds for the caller that the body does not say.
+pub fn key(caller: &KeyHash, api: Api, model: &str, rules: &[u8], stream: bool, body: &[u8]) -> KeyHash {
     let mut text = Vec::with_capacity(body.len() + model.len() + rules.len() + 72);
     text.extend_from_slice(&caller.0);
     // What comes before the body has a length that can be told, so that no part can pass for another.
-    for part in [surface, model.as_bytes(), rules] {
+    for part in [api.as_str().as_bytes(), model.as_bytes(), rules] {
         text.extend_from_slice(&(part.len() as u64).to_le_bytes());
         text.extend_from_slice(part);
     }
@@ -178,7 +169,7 @@ mod tests {
     fn requests_are_the_same_but_for_white_space() {
         let caller = KeyHash::of(b"one");
         let under = |rules: &str, caller: &KeyHash, model: &str, stream: bool, body: &str| {
-            key(caller, Surface::Messages, model, rules.as_bytes(), stream, body.as_bytes())
+            key(caller, Api::Messages, model, rules.as_bytes(), stream, body.as_bytes())
         };
         let of = |caller: &KeyHash, model: &str, stream: bool, body: &str| under("", caller, model, stream, body);
         let body = r#"{"model":"v/m","max_tokens":8}"#;
@@ -192,6 +183,8 @@ mod tests {
             of(&caller, "v/m", false, r#"{"max_tokens":8,"model":"v/m"}"#),
             of(&caller, "v/m", false, r#"{"model":"v/m","max_tokens":8,"stream":false}"#),
             of(&caller, "v/m", false, r#"{"model":"v/m","max_tokens":9}"#),
+            key(&caller, Api::Chat, "v/m", b"", false, body.as_bytes()),
+            key(&caller, Api::Responses, "v/m", b"", false, body.as_bytes()),
         ];
         assert!(others.iter().all(|other| *other != known));
     }

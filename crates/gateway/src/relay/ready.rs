@@ -151,7 +151,7 @@ impl Gateway {
         judged: &mut Vec<String>,
     ) -> Result<Readied, Failure> {
         let of_preset = applied.map(|applied| applied.cache).unwrap_or_default();
-        let wish = Wish::of(self, key, head.headers, snapshot, envelope, body, of_preset);
+        let wish = Wish::of(self, key, head, snapshot, envelope, body, of_preset);
         if let Some(wish) = &wish
             && let Some(kept) = self.kept_before(asking, (body, envelope), wish, applied).await?
         {
@@ -203,7 +203,7 @@ impl Gateway {
     ) -> Result<Reply, Failure> {
         let known = prepared.as_ref().and_then(|prepared| prepared.wish);
         let of_preset = applied.as_ref().map(|applied| applied.cache).unwrap_or_default();
-        let wish = known.or_else(|| Wish::of(self, key, head.headers, snapshot, envelope, body, of_preset));
+        let wish = known.or_else(|| Wish::of(self, key, head, snapshot, envelope, body, of_preset));
         if let Some(wish) = wish.filter(|_| known.is_none())
             && let Some(kept) = self.kept_before(asking, (body, envelope), &wish, applied.as_ref()).await?
         {

@@ -17,8 +17,8 @@ use super::attempt::INTENT;
 use super::pump::{Outbox, encoded};
 use super::settle::{Ticket, Told};
 use super::stream::{Body, StreamBody};
-use super::{Reply, Wishes, reply};
-use crate::cache::{self, Entry, Preset, Recording, Surface, Terms};
+use super::{Head, Reply, Wishes, reply};
+use crate::cache::{self, Entry, Preset, Recording, Terms};
 use crate::failure::Failure;
 use crate::keys::KeyEntry;
 use crate::snapshot::Names;
@@ -38,20 +38,20 @@ impl Wish {
     pub fn of(
         gate: &Gateway,
         key: &KeyEntry,
-        headers: &HeaderMap,
+        head: Head<'_>,
         snapshot: &Snapshot,
         envelope: &Envelope<'_>,
         body: &[u8],
         preset: Preset,
     ) -> Option<Self> {
-        let Terms { ttl, clear } = Terms::of(headers, &snapshot.names, preset)?;
+        let Terms { ttl, clear } = Terms::of(head.headers, &snapshot.names, preset)?;
         // An answer that is kept is none that the upstream could go on from.
         if !gate.answers.is_on() || envelope.asked.thread {
             return None;
         }
         let (model, stream) = (envelope.model.as_deref().unwrap_or_default(), envelope.stream);
         let rules = gate.rules_for(key, snapshot, envelope);
-        let key = cache::key(&key.hash, Surface::Messages, model, rules.as_bytes(), stream, body);
+        let key = cache::key(&key.hash, head.api, model, rules.as_bytes(), stream, body);
         Some(Self { key, ttl, clear, stream })
     }
 

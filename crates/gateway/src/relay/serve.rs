@@ -296,7 +296,7 @@ impl Gateway {
         // What plugins made of a request is not what it was kept by.
         let wish = prepared.and_then(|prepared| prepared.wish).or_else(|| {
             let of_preset = applied.map(|applied| applied.cache).unwrap_or_default();
-            Wish::of(self, key, head.headers, snapshot, envelope, body, of_preset)
+            Wish::of(self, key, head, snapshot, envelope, body, of_preset)
         });
         // Only with a plan: who may not have the model any more may not have what it once said, either.
         let is_unjudged = prepared.is_some_and(|prepared| prepared.is_unjudged);
