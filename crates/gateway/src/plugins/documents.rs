@@ -90,6 +90,9 @@ impl Scene<'_> {
         if sum.drops_citations {
             made.warnings.push("dropped:citations".to_owned());
         }
+        if sum.drops_images {
+            made.warnings.push("dropped:document.images".to_owned());
+        }
         made.told.fee = made.told.fee.plus(sum.fee);
         made.told.entries.push(sum.entry());
         let body = serde_json::to_vec(&request).map_err(|_| Failure::internal())?;
@@ -307,6 +310,8 @@ struct Sum {
     cache_hits: usize,
     fee: Money,
     drops_citations: bool,
+    /// Pages had pictures that the model is not shown.
+    drops_images: bool,
 }
 
 impl Sum {
@@ -374,6 +379,7 @@ fn shown(document: Document, told: &Told, sum: &mut Sum, out: &mut Vec<Block>) {
     let images = told.text.images.len().min(sum.images_left);
     sum.images_left -= images;
     sum.images += images;
+    sum.drops_images |= images < told.text.images.len();
     sum.drops_citations |= document.citations.flatten().and_then(|citations| citations.enabled).unwrap_or(false);
     let title = document.title.flatten().or_else(|| told.text.title.clone()).unwrap_or_else(|| "untitled".to_owned());
     let pages = told.text.pages.map(|pages| format!(", {}", counted(pages, "page"))).unwrap_or_default();
@@ -455,8 +461,14 @@ mod tests {
         let written = replaced(&mut request(&format!("[{pdf},{pdf}]")), vec![told("one", 5), told("two", 4)], &mut sum);
         assert_eq!((written.matches(r#""type":"image""#).count(), sum.images), (8, 8));
         assert!(written.contains("one") && written.contains("two"));
-        let written = replaced(&mut request(&format!("[{pdf}]")), vec![told("one", 5)], &mut Sum::default());
+        assert!(sum.drops_images);
+        let mut sum = Sum::default();
+        let written = replaced(&mut request(&format!("[{pdf}]")), vec![told("one", 5)], &mut sum);
         assert_eq!(written.matches(r#""type":"image""#).count(), 0, "a model that takes no pictures gets none");
+        assert!(sum.drops_images);
+        let mut sum = Sum { images_left: MOST_IMAGES, ..Sum::default() };
+        replaced(&mut request(&format!("[{pdf}]")), vec![told("one", 8)], &mut sum);
+        assert!(!sum.drops_images, "all of them are shown");
     }
 
     #[test]

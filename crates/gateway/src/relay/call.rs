@@ -41,6 +41,9 @@ pub(super) struct Call {
 /// What is said of an answer that cannot be paid for in full length.
 const CLAMPED: &str = "clamped:max_tokens";
 
+/// What is said of a conversation that lost its middle.
+const COMPRESSED: &str = "compressed:messages";
+
 /// The call of an attempt. What had to be left out of it is in the job's warnings.
 pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fault> {
     job.suit(attempt);
@@ -78,6 +81,9 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     // Nobody asked for a limit, and an answer that ends at one would be a riddle.
     if job.is_poor && !job.warnings.iter().any(|warning| warning == CLAMPED) {
         job.warnings.push(CLAMPED.to_owned());
+    }
+    if job.ticket.is_compressed() {
+        job.warnings.push(COMPRESSED.to_owned());
     }
     let mut uri = if streams { calls.stream.clone() } else { calls.whole.clone() };
     if job.beta_query && upstream.protocol == Protocol::Messages && upstream.carriage == Carriage::Plain {

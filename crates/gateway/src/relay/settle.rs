@@ -355,6 +355,11 @@ impl Ticket {
         self.compressed = entry.map(|entry| said(entry, unheard).into());
     }
 
+    /// Whether the attempt under way is sent less than what was asked.
+    pub fn is_compressed(&self) -> bool {
+        self.compressed.is_some()
+    }
+
     /// Gives it the id that records of what was done before it name.
     pub fn known_as(&mut self, id: GenerationId) {
         self.edit().id = id;

@@ -52,7 +52,10 @@ async fn a_small_window_gets_the_ends_of_a_conversation_and_whole_pairs_on_every
         for stream in [false, true] {
             let case = format!("{protocol} {stream}");
             // Nobody has to ask for it.
-            let answer = message(&asked(&gate, &conversation(stream, json!([]))).await);
+            let reply = asked(&gate, &conversation(stream, json!([]))).await;
+            let said = reply.header("x-tidegate-warnings").unwrap_or_default();
+            assert!(said.split(',').any(|warning| warning == "compressed:messages"), "{case}: {said}");
+            let answer = message(&reply);
             let sent = bodies(&sim).pop().unwrap();
             for word in ["Know the tides.", "FIRST words", "LAST words"] {
                 assert!(sent.contains(word), "{case}: {word} in {sent}");
@@ -97,7 +100,10 @@ async fn a_larger_window_is_given_all_of_it_and_what_fits_goes_as_it_came() {
             .await;
         for stream in [false, true] {
             let case = format!("{protocol} {stream}");
-            let answer = message(&asked(&gate, &conversation(stream, on())).await);
+            let reply = asked(&gate, &conversation(stream, on())).await;
+            let said = reply.header("x-tidegate-warnings").unwrap_or_default();
+            assert!(!said.contains("compressed:"), "{case}: {said}");
+            let answer = message(&reply);
             assert_eq!(entry(&answer), None, "{case}: the attempt that answered left nothing out");
             let (first, second) = (bodies(&small).pop().unwrap(), bodies(&large).pop().unwrap());
             assert!(!first.contains("RESULT") && first.contains("LAST words"), "{case}: {first}");
