@@ -20,7 +20,7 @@ use tidegate_wire::envelope::{self, Brand, Cuts, Purpose, Traits, Wrapped};
 use tidegate_wire::messages::{AppliedEdits, Request};
 
 use super::job::Job;
-use super::{compress, media, room, translate};
+use super::{compress, media, required, room, translate};
 use crate::credentials::Unusable;
 use crate::snapshot::origin_of;
 use crate::tokens::Tokens;
@@ -77,6 +77,14 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     };
     if upstream.is_strict {
         complete(upstream, &missed(job))?;
+    }
+    if job.requires_parameters {
+        let missing = required::missing(&job.body, &job.warnings);
+        if !missing.is_empty() {
+            let why = "which provider.require_parameters does not allow";
+            let message = format!("{} would be asked without: {}, {why}", upstream.display_name, missing.join(", "));
+            return Err(Fault { message: Some(message), status: 400, ..Fault::without_answer(Class::Unsupported) });
+        }
     }
     // Nobody asked for a limit, and an answer that ends at one would be a riddle.
     if job.is_poor && !job.warnings.iter().any(|warning| warning == CLAMPED) {

@@ -54,6 +54,8 @@ pub(super) struct Job {
     pub has_tools: bool,
     /// Whether the upstream holds what was said before.
     pub continues_thread: bool,
+    /// Nothing that the request sets may be left out.
+    pub requires_parameters: bool,
     /// For whom the conversation is made shorter.
     pub compression: Compression,
     /// What the call that was refused last should leave out when it is made again.

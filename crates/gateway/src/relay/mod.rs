@@ -29,6 +29,7 @@ mod ready;
 mod receive;
 mod refused;
 mod replay;
+mod required;
 mod rerank;
 mod reserve;
 mod resume;

@@ -155,6 +155,7 @@ impl Gateway {
             shown: envelope.media,
             has_tools: envelope.asked.tools || envelope.asked.mcp_servers,
             continues_thread: envelope.asked.continues_thread,
+            requires_parameters: wishes.preferences.require_parameters,
             compression: compression(prepared),
             hint: Vec::new(),
             repairs: Vec::new(),

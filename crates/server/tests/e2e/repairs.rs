@@ -451,3 +451,38 @@ async fn options_that_were_refused_before_are_sent_where_they_hold_the_form_of_t
     assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, None), "{}", reply.body_text());
     assert_eq!(sim.requests().last().unwrap().json()["output_config"], request["output_config"]);
 }
+
+#[tokio::test]
+async fn who_requires_parameters_is_served_by_those_who_take_them() {
+    let refusal = json!({"error": {"message": "Unsupported parameter: 'temperature' is not supported with this model.",
+        "type": "invalid_request_error", "param": "temperature", "code": "unsupported_parameter"}});
+    let refuses = || refused(&refusal);
+    let script = Script::from(refuses()).then(refuses()).then(refuses()).then(Behaviour::says("first"));
+    let first = Sim::start(script).await;
+    let second = Sim::start(Behaviour::says("second")).await;
+    let at = |sim: &Sim| format!("{}/v1", sim.base_url());
+    let gate = Tidegate::start()
+        .protocol_at(MODEL, "openai-chat", &at(&first), "")
+        .protocol_at(MODEL, "openai-chat", &at(&second), "")
+        .protocol_at("vendor/alone", "openai-chat", &at(&first), "")
+        .run()
+        .await;
+    let request = |model: &str, required: bool| {
+        json!({"model": model, "max_tokens": 50, "temperature": 0.5, "messages": [user("hi")],
+            "provider": {"require_parameters": required}})
+    };
+    // Before anybody knows that it is refused there.
+    let reply = gate.messages(request(MODEL, true)).await;
+    assert_eq!((reply.text().as_str(), reply.header("x-tidegate-warnings")), ("second", None));
+    assert_eq!(second.requests()[0].json()["temperature"], 0.5);
+    let reply = gate.messages(request("vendor/alone", true)).await;
+    let (status, _, _, message) = reply.error();
+    assert!(status == 400 && message.contains("dropped:temperature"), "{status} {message}");
+    // Who does not insist gets an answer without it, and what was learnt by that takes nothing from those who do.
+    let reply = gate.messages(request(MODEL, false)).await;
+    assert_eq!((reply.text().as_str(), reply.header("x-tidegate-warnings")), ("first", Some("dropped:temperature")));
+    let calls = first.calls();
+    let reply = gate.messages(request(MODEL, true)).await;
+    assert_eq!((reply.text().as_str(), reply.header("x-tidegate-warnings")), ("second", None));
+    assert_eq!(first.calls(), calls, "known by now");
+}

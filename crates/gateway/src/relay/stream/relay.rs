@@ -68,6 +68,7 @@ pub(super) struct Rest {
     beta_query: bool,
     session: Option<Box<str>>,
     user: Option<Box<str>>,
+    requires_parameters: bool,
     compression: Compression,
     tier: Option<Box<str>>,
     pub(super) sent: Sent,
@@ -94,11 +95,12 @@ impl Relay {
         let others = job.plan.attempts.get(place + 1..).unwrap_or_default();
         let can_continue = job.may_continue && others.iter().any(|other| takes_prefix(other, &job.snapshot));
         let Job { gate, snapshot, ticket, plan, requested, metadata, recording, is_poor, .. } = *job;
-        let Job { body, forwarded, beta_query, session, user, compression, tier, heard, .. } = *job;
+        let Job { body, forwarded, beta_query, session, user, requires_parameters, compression, tier, heard, .. } =
+            *job;
         let rest = can_continue.then(|| {
             // What was sent is all that was said: the request that it is added to has none of it yet.
             let (asked, sent) = heard.map_or_else(|| (body, Sent::default()), |heard| (heard.asked, heard.sent));
-            Box::new(Rest { asked, forwarded, beta_query, session, user, compression, tier, sent })
+            Box::new(Rest { asked, forwarded, beta_query, session, user, requires_parameters, compression, tier, sent })
         });
         let now = gate.clock.instant();
         let settings = &snapshot.settings;
@@ -198,7 +200,7 @@ impl Relay {
     ) -> Option<(Box<Job>, usize)> {
         let (mut ticket, rest) = (self.ticket.take()?, self.rest.take()?);
         ticket.carry(status);
-        let Rest { asked, forwarded, beta_query, session, user, compression, tier, .. } = *rest;
+        let Rest { asked, forwarded, beta_query, session, user, requires_parameters, compression, tier, .. } = *rest;
         let Continued { body, cuts, traits, max_tokens, begun } = continued;
         let deadline = tokio::time::Instant::from_std(self.deadline);
         let job = Job {
@@ -227,6 +229,7 @@ impl Relay {
             has_tools: true,
             // Those are not gone on with.
             continues_thread: false,
+            requires_parameters,
             compression,
             hint: Vec::new(),
             repairs: Vec::new(),
