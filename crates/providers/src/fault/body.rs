@@ -33,6 +33,11 @@ struct Outer<'a> {
     capital: Option<&'a RawValue>,
     #[serde(borrow)]
     detail: Option<&'a RawValue>,
+    #[serde(borrow)]
+    msg: Option<&'a RawValue>,
+    /// Cloudflare lists them.
+    #[serde(borrow)]
+    errors: Option<&'a RawValue>,
     /// Amazon's `__type` names the same thing.
     #[serde(borrow, rename = "__type")]
     amazon_type: Option<&'a RawValue>,
@@ -66,12 +71,12 @@ impl Body {
         let listed: Option<Vec<&RawValue>> = serde_json::from_slice(body).ok();
         let body = listed.as_ref().and_then(|list| list.first()).map_or(body, |first| first.get().as_bytes());
         let Ok(outer) = serde_json::from_slice::<Outer<'_>>(body) else {
-            return Self { is_page: body.trim_ascii_start().starts_with(b"<"), ..Self::default() };
+            return Self::unstructured(body.trim_ascii());
         };
         let inner = outer.error.and_then(|error| serde_json::from_str::<Inner<'_>>(error.get()).ok());
         match inner {
             Some(inner) => Self {
-                message: text(inner.message),
+                message: text(inner.message).or_else(|| text(outer.message)),
                 kind: text(inner.kind).or_else(|| text(inner.status)),
                 code: text(inner.code),
                 inner: named(inner.innererror, &["code"])
@@ -90,13 +95,34 @@ impl Body {
                     .or_else(|| text(outer.message))
                     .or_else(|| text(outer.capital))
                     .or_else(|| text(outer.detail))
-                    .or_else(|| outer.detail.and_then(complaints)),
+                    .or_else(|| outer.detail.and_then(complaints))
+                    .or_else(|| text(outer.msg))
+                    .or_else(|| outer.errors.and_then(first)),
                 kind: text(outer.kind).or_else(|| text(outer.amazon_type).map(|kind| short_type(&kind).to_owned())),
                 code: text(outer.code),
                 ..Self::default()
             },
         }
     }
+
+    /// Of a body that is no object: a page, words as they are or in quotes, or something that broke off.
+    fn unstructured(body: &[u8]) -> Self {
+        let quoted = || serde_json::from_slice::<String>(body).ok();
+        let words = match body.first() {
+            Some(b'<') => return Self { is_page: true, ..Self::default() },
+            Some(b'{' | b'[') | None => None,
+            Some(b'"') => quoted(),
+            Some(_) => std::str::from_utf8(body).ok().map(str::to_owned),
+        };
+        let is_binary = |words: &str| words.chars().any(|one| one.is_control() && !one.is_whitespace());
+        Self { message: words.filter(|words| !words.trim().is_empty() && !is_binary(words)), ..Self::default() }
+    }
+}
+
+/// The first of several errors: `[{"message":"…","code":5006}]`, or its words alone.
+fn first(errors: &RawValue) -> Option<String> {
+    let first = json::elements(errors)?.into_iter().next()?;
+    text(Some(first)).or_else(|| named(Some(first), &["message"]))
 }
 
 /// The first of these members that is a text.
@@ -131,6 +157,7 @@ fn complaints(detail: &RawValue) -> Option<String> {
     if said.is_empty() { None } else { Some(said.join("; ")) }
 }
 
+/// Words that say something.
 fn text(value: Option<&RawValue>) -> Option<String> {
-    value.and_then(json::string).map(Into::into)
+    value.and_then(json::string).filter(|words| !words.trim().is_empty()).map(Into::into)
 }

@@ -206,11 +206,32 @@ fn other_shapes_of_bodies_are_read() {
         r#"{"message":"plain words"}"#,
         r#"{"detail":"plain words"}"#,
         r#"{"Message":"plain words"}"#,
+        r#"{"msg":"plain words"}"#,
+        r#"{"error":{"message":""},"message":"plain words"}"#,
+        r#"{"success":false,"errors":[{"message":"plain words","code":5006},{"message":"more"}]}"#,
+        r#"{"errors":["plain words"]}"#,
+        r#""plain words""#,
+        " plain words\n",
     ] {
         let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), NOW);
         assert_eq!(fault.message.as_deref(), Some("plain words"), "{body}");
     }
-    assert_eq!(class_of(400, "[1,2"), Class::InvalidRequest);
+    for body in [
+        "[1,2",
+        r#"{"error":{"message":""}}"#,
+        r#"{"error":{"mess"#,
+        "\"",
+        "  ",
+        "",
+        "<h1>plain words</h1>",
+        "\u{0}\u{fffd}",
+    ] {
+        let fault = classify(StatusCode::BAD_REQUEST, &HeaderMap::new(), body.as_bytes(), NOW);
+        assert_eq!(fault.class, Class::InvalidRequest, "{body}");
+        assert_eq!(fault.message.filter(|words| words.contains("plain") || words.trim().is_empty()), None, "{body}");
+    }
+    let prompt = "prompt is too long: 210000 tokens > 200000 maximum";
+    assert_eq!(class_of(422, prompt), Class::ContextLength, "plain words are understood like others");
 }
 
 #[test]
