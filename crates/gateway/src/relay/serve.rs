@@ -264,13 +264,14 @@ impl Gateway {
                 return Err(failure);
             }
         };
-        // Nobody can be talked to who only makes embeddings or ranks documents.
+        // Nobody can be talked to who only makes embeddings or pictures, or ranks documents.
         let talks = |attempt: &Attempt| snapshot.places[attempt.endpoint.place].talks;
         if !plan.attempts.iter().all(talks) {
             plan.attempts.retain(talks);
         }
         if plan.attempts.is_empty() {
             let detail = match snapshot.catalogue.find(names[0]).map(|named| named.model) {
+                Ok(model) if model.makes_images() => "makes images, which are asked for at POST /images",
                 Ok(model) if model.ranks() => "ranks documents, which is asked for at POST /rerank",
                 Ok(model) if model.speaks() => "speaks texts, which is asked for at POST /audio/speech",
                 Ok(model) if model.transcribes() => {

@@ -324,6 +324,27 @@ async fn what_cannot_be_is_refused_before_anybody_is_called() {
 }
 
 #[tokio::test]
+async fn a_model_of_openais_that_only_makes_images_is_not_talked_to() {
+    let sim = Sim::start(Behaviour::Echo).await;
+    let start = Tidegate::start().makes_images(MODEL).makes_images("relay/m");
+    let start = start.protocol_at(MODEL, "openai-responses", &at(&sim, "openai-responses"), BY_PIECE);
+    let gate = start.protocol_at("relay/m", "openai-chat", &at(&sim, "openai-chat"), BY_PIECE).run().await;
+    let messages = json!([{"role": "user", "content": "hi"}]);
+    for (path, body) in [
+        ("/v1/messages", json!({"model": MODEL, "max_tokens": 9, "messages": messages})),
+        ("/v1/chat/completions", json!({"model": MODEL, "messages": messages})),
+        ("/v1/responses", json!({"model": MODEL, "input": "hi"})),
+    ] {
+        let reply = post(&gate, path, &body).await;
+        assert_eq!(message(&reply), (400, format!("{MODEL} is not available on this endpoint")), "{path}");
+    }
+    assert_eq!(sim.calls(), 0);
+    let relayed = json!({"model": "relay/m", "messages": messages});
+    let reply = post(&gate, "/v1/chat/completions", &relayed).await;
+    assert_eq!((reply.status, sim.calls()), (200, 1), "a relay is asked in its own way: {}", reply.body_text());
+}
+
+#[tokio::test]
 async fn limits_of_money_and_guardrails_hold_for_pictures() {
     let sim = Sim::start(Behaviour::Echo).await;
     let gate = gate_with(&[(&sim, "openai-chat")], BY_PIECE, "").await;

@@ -215,7 +215,10 @@ impl At<'_> {
             shared: provider.shared,
             ..Endpoint::new(model.id.as_str(), provider.slug.clone())
         });
-        let talks = talks(&model.output_modalities);
+        // Elsewhere such a model is asked for pictures like others for words; OpenAI has a call of its own for them.
+        let only_draws =
+            way.protocol == Protocol::Responses && model.output_modalities.iter().all(|one| one == "image");
+        let talks = talks(&model.output_modalities) && !only_draws;
         places.push(Place { card, calls, talks, others: Vec::new() });
         Ok(made)
     }
