@@ -85,6 +85,17 @@ pub(super) struct Said<'a> {
 }
 
 impl<'a> Said<'a> {
+    /// Whether any of the answer is in it: words, a refusal or calls.
+    pub fn answers(&self) -> bool {
+        let has_calls = self.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty());
+        let refuses = self.refusal.as_ref().is_some_and(|refusal| !refusal.is_empty());
+        is_said(self.content) || has_calls || refuses || is_said(self.function_call)
+    }
+
+    pub fn thinks(&self) -> bool {
+        is_said(self.reasoning_content) || is_said(self.reasoning) || is_said(self.reasoning_details)
+    }
+
     /// The one call of an older form.
     pub fn function_call(&self) -> Option<Function<'a>> {
         serde_json::from_str(self.function_call?.get()).ok()
@@ -96,6 +107,11 @@ impl<'a> Said<'a> {
         let read = |raw: &'a RawValue| serde_json::from_str::<Annotation<'_>>(raw.get()).ok()?.url_citation;
         annotations.into_iter().filter_map(read)
     }
+}
+
+/// Servers send empty members with every piece.
+fn is_said(member: Option<&RawValue>) -> bool {
+    member.is_some_and(|member| !matches!(member.get(), "null" | "\"\"" | "[]"))
 }
 
 #[derive(Deserialize)]

@@ -21,6 +21,9 @@ pub struct Decoder {
     /// Calls from here on have come with the chunk that is being read.
     in_chunk: usize,
     voice: Voice,
+    /// Whether pieces have told of the answer itself, and of what led to it.
+    has_spoken: bool,
+    has_thought: bool,
     tier: Option<Word>,
     sources: Sources,
     done: bool,
@@ -51,6 +54,8 @@ impl Decoder {
             calls: Vec::new(),
             in_chunk: 0,
             voice,
+            has_spoken: false,
+            has_thought: false,
             tier: None,
             sources: Sources::default(),
             done: false,
@@ -58,7 +63,17 @@ impl Decoder {
         }
     }
 
+    /// What a whole message says that its pieces have not: MiniMax ends a stream with all of the answer once more.
+    fn untold<'a>(&self, mut said: Said<'a>) -> Option<Said<'a>> {
+        if self.has_thought {
+            (said.reasoning_content, said.reasoning, said.reasoning_details) = (None, None, None);
+        }
+        Some(said).filter(|_| !self.has_spoken)
+    }
+
     fn said(&mut self, said: Said<'_>, stream: &mut Stream) {
+        self.has_spoken |= said.answers();
+        self.has_thought |= said.thinks();
         self.voice.say(&said, &mut stream.encoder, &self.context);
         let single = said.function_call();
         let has_calls = said.tool_calls.as_ref().is_some_and(|calls| !calls.is_empty()) || single.is_some();
@@ -196,7 +211,8 @@ impl Decode for Decoder {
             // A whole answer to a streamed request has a message where a chunk has a delta: it is over, whether it says why
             // or not.
             let is_whole = choice.delta.is_none() && choice.message.is_some();
-            if let Some(said) = choice.delta.or(choice.message) {
+            let said = if is_whole { choice.message.and_then(|whole| self.untold(whole)) } else { choice.delta };
+            if let Some(said) = said {
                 self.said(said, stream);
             }
             let word = choice.finish_reason.as_deref().filter(|word| !word.is_empty());

@@ -344,6 +344,52 @@ fn p19_p20_a_stream_that_breaks_is_never_a_success() {
     assert_eq!(class(&[cut, "data: [DONE]\n\n".to_owned()]), Class::BadResponse);
 }
 
+/// MiniMax ends a stream with a whole answer, which alone says what was used.
+#[test]
+fn an_answer_that_is_told_once_more_as_a_whole_is_told_once() {
+    let call = json!([{"index": 0, "id": "a", "type": "function", "function": {"name": "t", "arguments": "{}"}}]);
+    let whole = |message: Value, word: &str| {
+        let choice = json!({"index": 0, "finish_reason": word, "message": message});
+        let usage = json!({"prompt_tokens": 3, "completion_tokens": 4});
+        let frame = json!({"id": "c", "object": "chat.completion", "choices": [choice], "usage": usage});
+        format!("data: {frame}\n\ndata: [DONE]\n\n")
+    };
+    let piece = |delta: Value| chunk(delta, Value::Null);
+    let cases = [
+        (
+            vec![piece(json!({"content": "Hello "})), piece(json!({"content": "world"}))],
+            whole(json!({"role": "assistant", "content": "Hello world"}), "stop"),
+            vec!["text: Hello world", "end_turn"],
+        ),
+        (
+            vec![
+                piece(json!({"reasoning_content": "hm"})),
+                piece(json!({"content": "See."})),
+                piece(json!({"tool_calls": call})),
+            ],
+            whole(json!({"content": "See.", "reasoning_content": "hm", "tool_calls": call}), "tool_calls"),
+            vec!["thinking: hm", "text: See.", "tool_use t: {}", "tool_use"],
+        ),
+        // What the pieces did not come to is told by it.
+        (
+            vec![piece(json!({"role": "assistant", "content": "", "reasoning_content": "hm"}))],
+            whole(json!({"content": "Six.", "reasoning_content": "hm"}), "stop"),
+            vec!["thinking: hm", "text: Six.", "end_turn"],
+        ),
+        (
+            vec![piece(json!({"role": "assistant", "content": ""}))],
+            whole(json!({"content": "Six."}), "stop"),
+            vec!["text: Six.", "end_turn"],
+        ),
+    ];
+    for (pieces, last, wanted) in cases {
+        let events = streamed(&(pieces.concat() + &last), usize::MAX).unwrap();
+        assert_eq!(story(&events), wanted);
+        let ending = events.iter().find(|(name, _)| name == "message_delta").unwrap();
+        assert_eq!(ending.1["usage"]["output_tokens"], 4);
+    }
+}
+
 #[test]
 fn a_call_without_a_name_is_no_answer() {
     let call = json!({"index": 0, "id": "a", "function": {"arguments": "{\"x\":1}"}});
