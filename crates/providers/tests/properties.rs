@@ -9,6 +9,8 @@ mod run;
 
 #[path = "properties/asked.rs"]
 mod asked;
+#[path = "properties/quirks.rs"]
+mod quirks;
 #[path = "properties/sent.rs"]
 mod sent;
 #[path = "properties/streams.rs"]

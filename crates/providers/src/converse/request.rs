@@ -132,7 +132,7 @@ fn sampling(
         Some(_) => conversation.warn("dropped:top_p"),
         None => {}
     }
-    match request.top_k {
+    match intent::top_k(request) {
         Some(top_k) if all && card.claude && is_free => additional.set("top_k", top_k),
         Some(top_k) if all && card.top_k && is_free => additional.set("inferenceConfig", json!({"topK": top_k})),
         Some(_) => conversation.warn("dropped:top_k"),

@@ -119,7 +119,7 @@ fn sampling(generation: &mut Body, request: &Request, card: &Card, conversation:
         Some(_) => conversation.warn("dropped:top_p"),
         None => {}
     }
-    match request.top_k {
+    match intent::top_k(request) {
         Some(top_k) if all && card.top_k => generation.set("topK", top_k),
         Some(_) => conversation.warn("dropped:top_k"),
         None => {}

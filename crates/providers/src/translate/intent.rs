@@ -239,17 +239,22 @@ pub fn sampling<'a>(
     let sampled = Sampled {
         temperature: request.temperature.as_ref().filter(|_| all).map(|wanted| cooled(wanted, card, conversation)),
         top_p: request.top_p.as_ref().filter(|_| all && !both),
-        top_k: request.top_k.filter(|_| all && card.top_k),
+        top_k: top_k(request).filter(|_| all && card.top_k),
     };
     let dropped = [
         ("temperature", request.temperature.is_some() && sampled.temperature.is_none()),
         ("top_p", request.top_p.is_some() && sampled.top_p.is_none()),
-        ("top_k", request.top_k.is_some() && sampled.top_k.is_none()),
+        ("top_k", top_k(request).is_some() && sampled.top_k.is_none()),
     ];
     for (name, _) in dropped.into_iter().filter(|(_, dropped)| *dropped) {
         conversation.warn(format!("dropped:{name}"));
     }
     sampled
+}
+
+/// Among how many a word is drawn. None means all of them, which is what others mean by leaving it out: they refuse it.
+pub fn top_k(request: &Request) -> Option<u64> {
+    request.top_k.filter(|most| *most > 0)
 }
 
 /// A temperature that the model takes.

@@ -439,7 +439,7 @@ fn cards(protocol: Protocol) -> Vec<Card> {
     }
 }
 
-fn translated(protocol: Protocol, request: &Request, card: &Card) -> Result<Outgoing, Unsupported> {
+pub fn translated(protocol: Protocol, request: &Request, card: &Card) -> Result<Outgoing, Unsupported> {
     let target = Target {
         card,
         model: "upstream-model",
