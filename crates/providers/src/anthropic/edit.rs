@@ -14,6 +14,7 @@ use crate::repair;
 use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
 use crate::translate::carrier::Carrier;
+use crate::translate::conversation::BEGINNING;
 use crate::translate::tools::claudes_id;
 
 /// What an edit makes of a body.
@@ -443,6 +444,7 @@ impl Edit<'_> {
             || (traits.cache_lifetime && !self.rules.card.cache_ttl);
         // Anthropic's own servers join what stands side by side; others refuse two turns of one role.
         let mut is_uneven = false;
+        let last = messages.len().saturating_sub(1);
         for (place, message) in messages.into_iter().enumerate() {
             if !self.rules.card.mid_system && is_role(message, "system") {
                 made.extend(self.note(message));
@@ -455,6 +457,11 @@ impl Edit<'_> {
             }
             match self.message(message, place) {
                 Some(message) => made.push(message),
+                // What was asked is not to go on with the answer before it.
+                None if place == last && is_role(message, "user") && made.last().is_some_and(|made| answers(made)) => {
+                    self.warn("changed:messages");
+                    made.push(format!(r#"{{"role":"user","content":{}}}"#, quoted(BEGINNING)));
+                }
                 None => is_uneven |= self.rules.card.foreign,
             }
         }
@@ -619,6 +626,11 @@ pub(super) fn is_role(message: &RawValue, role: &str) -> bool {
     Members::of(message)
         .and_then(|members| members.get("role").and_then(json::string))
         .is_some_and(|found| found == role)
+}
+
+/// Whether a message is the model's.
+fn answers(message: &str) -> bool {
+    serde_json::from_str::<&RawValue>(message).is_ok_and(|message| is_role(message, "assistant"))
 }
 
 fn is_blank(block: &RawValue) -> bool {

@@ -327,6 +327,24 @@ fn p02_blank_texts_go_and_their_marker_stays() {
 }
 
 #[test]
+fn a_question_that_says_nothing_is_not_left_out_behind_an_answer() {
+    for said in [json!(" "), json!([{"type": "text", "text": ""}])] {
+        let messages = json!([
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": said},
+        ]);
+        for card in [claude(), Card { foreign: true, ..Card::default() }] {
+            let edited = run(&with(&messages, ""), &card);
+            let sent = &value(&edited)["messages"];
+            // The model would go on with its own words.
+            assert_eq!((&sent[1], &sent[2]), (&messages[1], &json!({"role": "user", "content": "."})));
+            assert_eq!(edited.warnings, ["changed:messages"]);
+        }
+    }
+}
+
+#[test]
 fn p33_turns_go_on_alternating_where_nobody_joins_them() {
     let foreign = Card { foreign: true, ..Card::default() };
     let text = |text: &str| json!({"type": "text", "text": text});

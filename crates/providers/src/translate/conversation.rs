@@ -16,7 +16,8 @@ use super::{NOTHING_SAID, Unsupported, search};
 use pairs::{append_heard, append_said, call_ids, paired};
 pub use turns::{Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
 
-/// The first words are a person's in some protocols; a conversation that begins otherwise gets these.
+/// The first words are a person's in some protocols; a conversation that begins otherwise gets these. So does one whose
+/// last words are a person's and say nothing: without them the model would go on with its own.
 pub const BEGINNING: &str = ".";
 const BILLING_LINE: &str = "x-anthropic-billing-header:";
 
@@ -65,6 +66,11 @@ impl Conversation {
                     append_heard(&mut turns, outcomes, parts);
                 }
             }
+        }
+        let asks = request.messages.last().is_some_and(|message| message.role == Role::User);
+        if asks && matches!(turns.last(), Some(Turn::Assistant(said)) if !said.iter().any(|said| said.id().is_some())) {
+            turns.push(Turn::User(vec![Part::Text(Text::plain(BEGINNING.to_owned()))]));
+            made.warn("changed:messages");
         }
         made.turns = paired(turns, &mut made.warnings);
         made.mark_last(Mark::of(request.cache_control.as_ref()));
