@@ -289,7 +289,8 @@ fn finished(
         answer.headers_mut().insert(REQUEST_ID, id.clone());
         answer.headers_mut().insert(X_REQUEST_ID, id);
     }
-    if app.gateway.is_draining() && !answer.headers().contains_key(http::header::CONNECTION) {
+    // Who calls again looks for another gateway, while this one still serves those who do not find one.
+    if app.gateway.is_leaving() && !answer.headers().contains_key(http::header::CONNECTION) {
         answer.headers_mut().insert(http::header::CONNECTION, HeaderValue::from_static("close"));
     }
     let labels = metrics::Route {

@@ -16,19 +16,13 @@ const HOME: &str = include_str!("home.html");
 
 pub fn home(call: Call) -> Answering {
     let snapshot = call.app.gateway.snapshot();
-    // Everything put in is our own configuration, and plain by its checks; models are shown by id only.
-    let models: String = snapshot
-        .catalogue
-        .models()
-        .iter()
-        .filter(|model| model.endpoints.iter().any(|endpoint| endpoint.shared))
-        .map(|model| format!("<li><code>{}</code> {}</li>", escaped(&model.id), escaped(&model.name)))
-        .collect();
+    // Whoever comes by sees this page: which models there are is for those who have a key.
+    let brand = &snapshot.settings.brand;
+    let simulated = Some(format!("{brand}/sim")).filter(|model| snapshot.catalogue.find(model).is_ok());
     let page = HOME
-        .replace("{{brand}}", &escaped(&snapshot.settings.brand))
+        .replace("{{brand}}", &escaped(brand))
         .replace("{{url}}", &escaped(&call.app.public_url))
-        .replace("{{version}}", env!("CARGO_PKG_VERSION"))
-        .replace("{{models}}", &models);
+        .replace("{{model}}", &escaped(simulated.as_deref().unwrap_or("author/model")));
     Box::pin(async move {
         let mut answer = plain(StatusCode::OK, "text/html; charset=utf-8", page);
         let policy = HeaderValue::from_static(

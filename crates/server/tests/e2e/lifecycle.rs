@@ -296,7 +296,8 @@ async fn lif_2_a_stop_serves_until_it_accepts_no_more_and_lets_running_streams_f
     // Whoever has not looked at the readiness yet is served.
     let whole = r#"{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":"text","text":"hello"}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":1,"output_tokens":1}}"#;
     let (served, ()) = tokio::join!(gate.messages(hello(MODEL)), async { hand.call().await.answers(whole).await });
-    assert_eq!((served.status, served.text(), served.header("connection")), (200, "hello".to_owned(), None));
+    // And is told to look: a connection that is kept would be closed under its next request.
+    assert_eq!((served.status, served.text(), served.header("connection")), (200, "hello".to_owned(), Some("close")));
     assert_eq!(gate.get("/healthz").await.status, 200);
     // One whose body is still on its way when that is over.
     let body = hello(MODEL).to_string();
@@ -567,7 +568,10 @@ async fn a_newcomer_finds_a_page_and_a_document() {
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;
     let page = gate.get("/").await;
     assert_eq!((page.status, page.header("content-type")), (200, Some("text/html; charset=utf-8")));
-    assert!(page.body_text().contains(MODEL) && page.body_text().contains(&gate.url()));
+    let text = page.body_text();
+    assert!(text.contains(&gate.url()) && text.contains(r#""model":"author/model""#), "{text}");
+    // Anybody may look at it.
+    assert!(!text.contains(MODEL) && !text.contains(env!("CARGO_PKG_VERSION")), "{text}");
     assert!(page.header("content-security-policy").is_some());
     let document = gate.get("/v1/openapi.json").await.json();
     assert_eq!(document["servers"][0]["url"], json!(format!("{}/api/v1", gate.url())));
