@@ -356,6 +356,8 @@ struct Record {
     /// To the last digit.
     total_cost: Box<RawValue>,
     is_byok: bool,
+    #[serde(default)]
+    response_cache_source_id: Option<String>,
     provider_responses: Vec<Attempt>,
 }
 
@@ -378,6 +380,9 @@ fn tell_past(text: &str) -> anyhow::Result<()> {
     // What the caller wrote is not kept; the first attempt was made for what it led to.
     let first = attempts.first().map_or(&record.model, |first| &first.model_permaslug);
     say!("tried first  {}", shown(first))?;
+    // Who was called is known of it, but nothing of the calls: a process that dies keeps what it let in, not what came of it.
+    let is_cut_off = attempts.is_empty() && record.response_cache_source_id.is_none();
+    let asked = record.provider_name.as_deref().filter(|_| is_cut_off);
     match (&record.provider_name, has_answered) {
         (Some(provider), true) if *first == record.model => {
             say!("answered     {}, {}", shown(provider), shown(&record.model))?
@@ -385,11 +390,13 @@ fn tell_past(text: &str) -> anyhow::Result<()> {
         (Some(provider), true) => {
             say!("answered     {}, {}, as another model of the list", shown(provider), shown(&record.model))?
         }
+        (Some(provider), false) if asked.is_some() => say!("called       {}", shown(provider))?,
         _ => say!("answered     nobody")?,
     }
     let ended = match (record.cancelled, &record.finish_reason) {
         (true, _) => "the client left".to_owned(),
         (false, Some(reason)) => shown(reason).into_owned(),
+        (false, None) if asked.is_some() => "with the gateway, which stopped in the middle of it".to_owned(),
         (false, None) => "without an answer".to_owned(),
     };
     say!("ended        {ended}")?;
@@ -401,6 +408,9 @@ fn tell_past(text: &str) -> anyhow::Result<()> {
     let own = if record.is_byok { ", through a credential of the customer's own" } else { "" };
     say!("cost         ${}{own}", record.total_cost)?;
     say!("")?;
+    if asked.is_some() {
+        return say!("What is charged is what was known of the answer.");
+    }
     if attempts.is_empty() {
         return say!("No provider was called.");
     }

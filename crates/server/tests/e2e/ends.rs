@@ -14,7 +14,7 @@ use tidegate_store::journal::JournalReader;
 
 use crate::agent::asks;
 use crate::harness::books::{rows, store_of, verified};
-use crate::harness::{Account, Hand, Reply, Tidegate, eventually, hello, on_both, soon};
+use crate::harness::{Account, Hand, Reply, Tidegate, eventually, hello, on_both, ran, soon};
 
 const MODEL: &str = "vendor/m";
 const TEN_SECONDS: Duration = Duration::from_secs(10);
@@ -102,6 +102,12 @@ on_both! {
         // 5 000 tokens at 3 dollars, and 5 000 bytes, which are 1 250 tokens, at 15.
         let cost = 5_000 * 3_000 + 1_250 * 15_000;
         assert_eq!((rows[0].settlement.as_str(), rows[0].cost_nanos), ("recovered", Some(cost)), "{rows:?}");
+        // Who asks what became of it is not told that nobody was called.
+        let (story, _) = ran(&gate.place, &["explain", &rows[0].id]).await;
+        for said in ["ended        with the gateway, which stopped in the middle of it", "called       ", "cost         $0.03375"] {
+            assert!(story.contains(said), "{said}: {story}");
+        }
+        assert!(!story.contains("nobody") && !story.contains("No provider"), "{story}");
         verified(&gate.place).await;
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use askama::Template;
-use tidegate_core::{GenerationId, KeyHash, Money, Outcome};
+use tidegate_core::{GenerationId, KeyHash, Money, Outcome, Settlement};
 use tidegate_gateway::Failure;
 use tidegate_store::generations::{Generation, Newest};
 
@@ -174,6 +174,12 @@ pub(super) async fn show(viewer: Viewer) -> Result<Answer, Failure> {
 }
 
 fn summary(generation: &Generation) -> String {
+    if generation.settlement == Settlement::Recovered {
+        let asked = Some(generation.provider.as_str()).filter(|provider| !provider.is_empty());
+        let who = asked.map(|provider| format!(" {provider} was called.")).unwrap_or_default();
+        let charged = "What is charged is what was known of the answer.";
+        return format!("The gateway stopped in the middle of it.{who} {charged}");
+    }
     let taken = millis(generation.duration_ms.into());
     let end = match generation.outcome {
         Outcome::Complete => format!("Answered with status {} after {taken}.", generation.status),
