@@ -42,9 +42,11 @@ on_both! {
         let key = account.send("POST", "/keys", body).await.json()["key"].as_str().unwrap().to_owned();
         for calls in 1..=3_u8 {
             let ask = account.gate.ask("POST", "/v1/messages").key(&key).json(hello_streamed(MODEL).to_string());
-            let reply = ask.send().await;
+            let reply = ask.header("x-tidegate-metadata", "enabled").send().await;
             assert_eq!((reply.status, &*reply.text()), (200, "One two three."), "{}", reply.body_text());
             let events = reply.events();
+            let routed = events.iter().find(|event| event.name == "message_stop").unwrap().json();
+            assert_eq!(routed["tidegate_metadata"]["is_byok"], true, "{routed}");
             let told = events.iter().find(|event| event.name == "message_delta").unwrap().json()["usage"].clone();
             assert_dollars(&told["cost"], SECOND + FEE);
             assert_eq!(told["is_byok"], true, "{told}");

@@ -66,7 +66,9 @@ impl Ticket {
         let _ = write!(
             out,
             r#","is_byok":{},"endpoints":{{"total":{},"available":[{}]}}"#,
-            selected.is_some_and(|attempt| attempt.credential.is_some()),
+            // Of an answer that another attempt went on with, either may have been.
+            selected.is_some_and(|attempt| attempt.credential.is_some())
+                || self.carried.as_deref().is_some_and(|carried| carried.is_byok),
             plan.total,
             listed.join(",")
         );
