@@ -217,6 +217,8 @@ pub struct Catalogue {
     slugs: Map<String, Option<Arc<str>>>,
     /// The newest of each family: `anthropic/claude-sonnet`.
     families: Map<String, Arc<str>>,
+    /// The same as lists show them: `~anthropic/claude-sonnet-latest`, in the order of their names.
+    latest: Vec<Arc<Model>>,
 }
 
 /// The model that a name means.
@@ -275,6 +277,16 @@ impl Catalogue {
         for (name, target) in aliases {
             catalogue.aliases.insert(name, target.into());
         }
+        let newest = catalogue.families.iter().filter_map(|(family, id)| Some((family, catalogue.models.get(id)?)));
+        let shown = newest.map(|(family, model)| Model {
+            id: format!("~{family}-latest").into(),
+            name: format!("{} (latest)", model.name),
+            aliases: Vec::new(),
+            ..Model::clone(model)
+        });
+        let mut latest: Vec<Arc<Model>> = shown.map(Arc::new).collect();
+        latest.sort_by(|one, other| one.id.cmp(&other.id));
+        catalogue.latest = latest;
         catalogue
     }
 
@@ -291,6 +303,17 @@ impl Catalogue {
         let mut models: Vec<_> = self.models.values().collect();
         models.sort_by(|one, other| one.id.cmp(&other.id));
         models
+    }
+
+    /// The names that stand for the newest of a family, each as the model that it stands for now.
+    pub fn latest(&self) -> &[Arc<Model>] {
+        &self.latest
+    }
+
+    /// A model as it is shown under a name: its own, an alias, or that of the newest of a family.
+    pub fn shown(&self, name: &str) -> Option<&Arc<Model>> {
+        let latest = || self.latest.iter().find(|model| *model.id == *name.trim());
+        self.resolve(name).map(|(model, _)| model).or_else(latest)
     }
 
     /// The model a client means, and whether its name was an alias.
@@ -503,6 +526,11 @@ mod tests {
             ] {
                 assert_eq!(found(&catalogue, name).as_deref(), expected.as_ref().map(|text| *text), "{name}");
             }
+            let latest: Vec<(&str, &str)> =
+                catalogue.latest().iter().map(|model| (&*model.id, &*model.endpoints[0].model)).collect();
+            assert_eq!(latest, [("~a/fam-latest", "a/new"), ("~b/fam-latest", "b/fam-10.1")]);
+            assert_eq!(catalogue.shown("~a/fam-latest").map(|model| &*model.name), Some("a/new (latest)"));
+            assert!(catalogue.shown("~c/fam-latest").is_none() && catalogue.shown("a/new").is_some());
         }
     }
 }

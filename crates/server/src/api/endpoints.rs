@@ -119,7 +119,7 @@ pub fn list(call: Call) -> Answering {
         let request = Request::of(call)?;
         let snapshot = request.app.gateway.snapshot();
         let name = format!("{}/{}", request.param(0), request.param(1));
-        let (model, _) = snapshot.catalogue.resolve(&name).ok_or_else(not_found)?;
+        let model = snapshot.catalogue.shown(&name).ok_or_else(not_found)?;
         let health = &request.app.gateway.health;
         let endpoints = model.endpoints.iter().map(|endpoint| offer(model, endpoint, &snapshot, health)).collect();
         let offered = Offered {

@@ -143,7 +143,7 @@ impl Filter {
     }
 
     pub fn fits(&self, model: &Model, snapshot: &Snapshot) -> bool {
-        let author = model.id.split('/').next().unwrap_or_default();
+        let author = model.id.split('/').next().unwrap_or_default().trim_start_matches('~');
         let says =
             |words: &String| model.id.to_lowercase().contains(words) || model.name.to_lowercase().contains(words);
         let age = model.released.and_then(|day| u64::try_from((self.now.0 - day.0).div_euclid(DAY_MS)).ok());

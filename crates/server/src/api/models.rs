@@ -5,7 +5,7 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde::Serialize;
 use tidegate_core::Timestamp;
-use tidegate_gateway::Upstream;
+use tidegate_gateway::{Snapshot, Upstream};
 use tidegate_routing::Model;
 
 use super::account::{Answering, Instant, Request, answer, data, not_found};
@@ -104,10 +104,9 @@ fn listing(call: Call, is_shown: fn(&Request, &Model, &Filter) -> bool) -> Answe
         let now = request.now();
         let filter = Filter::read(&mut request.query, now)?;
         let snapshot = request.app.gateway.snapshot();
-        let all = snapshot.catalogue.models();
         let fits =
             |model: &&Arc<Model>| !model.hidden && is_shown(&request, model, &filter) && filter.fits(model, &snapshot);
-        let mut shown: Vec<&Arc<Model>> = all.into_iter().filter(fits).collect();
+        let mut shown: Vec<&Arc<Model>> = all(&snapshot).filter(fits).collect();
         filter.sort(&mut shown, &snapshot, &request.app.gateway.health);
         let total_count = shown.len();
         let page: Vec<Listed<'_>> =
@@ -128,6 +127,11 @@ fn listing(call: Call, is_shown: fn(&Request, &Model, &Filter) -> bool) -> Answe
     })
 }
 
+/// Names that stand for the newest of a family come after the models themselves.
+fn all(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Model>> {
+    snapshot.catalogue.models().into_iter().chain(snapshot.catalogue.latest())
+}
+
 /// How many models a list would have.
 pub fn count(call: Call) -> Answering {
     Box::pin(async move {
@@ -135,10 +139,9 @@ pub fn count(call: Call) -> Answering {
         let now = request.now();
         let filter = Filter::read(&mut request.query, now)?;
         let snapshot = request.app.gateway.snapshot();
-        let models = snapshot.catalogue.models();
         let is_shown = |model: &Model| !model.hidden && is_shared(model) && is_asked(model, &filter);
         let fits = |model: &&Arc<Model>| is_shown(model) && filter.fits(model, &snapshot);
-        let count = models.into_iter().filter(fits).count();
+        let count = all(&snapshot).filter(fits).count();
         Ok(data(StatusCode::OK, &serde_json::json!({"count": count})))
     })
 }
@@ -175,7 +178,7 @@ fn named(call: Call, answered: impl FnOnce(&Model) -> Option<Answer> + Send + 's
         let request = Request::of(call)?;
         let snapshot = request.app.gateway.snapshot();
         let name = format!("{}/{}", request.param(0), request.param(1));
-        let (model, _) = snapshot.catalogue.resolve(&name).ok_or_else(not_found)?;
+        let model = snapshot.catalogue.shown(&name).ok_or_else(not_found)?;
         answered(model).ok_or_else(not_found)
     })
 }
@@ -217,7 +220,8 @@ fn describe<'a>(model: &'a Model) -> Option<Listed<'a>> {
     let first = shown_endpoint(model)?;
     Some(Listed {
         id: &model.id,
-        canonical_slug: &model.id,
+        // That of a name for the newest is the one of whom it stands for.
+        canonical_slug: &first.model,
         name: &model.name,
         description: &model.description,
         created: created(model),

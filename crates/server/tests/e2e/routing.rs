@@ -213,6 +213,20 @@ async fn the_newest_of_a_family_answers() {
     let listed: Vec<&str> =
         listed["data"].as_array().unwrap().iter().filter_map(|model| model["id"].as_str()).collect();
     assert!(listed.contains(&"vendor/spring") && !listed.contains(&"vendor/secret"));
+    // A list shows the name with what stands behind it now, for those who look for it and for those who do not.
+    assert_eq!(listed.last(), Some(&"~vendor/tide-latest"));
+    let get = async |path: &str| gate.ask("GET", &format!("/api/v1{path}")).key(INFERENCE_KEY).send().await.json();
+    let found = get("/models?q=latest&model_authors=vendor").await;
+    let latest = &found["data"][0];
+    assert_eq!((&found["total_count"], &latest["id"]), (&json!(1), &json!("~vendor/tide-latest")));
+    assert_eq!((&latest["canonical_slug"], &latest["context_length"]), (&json!("vendor/spring"), &json!(9000)));
+    assert_eq!(get("/models/count?q=latest").await["data"]["count"], 1);
+    let own = get("/models/user?q=latest").await;
+    assert_eq!(own["data"][0]["id"], "~vendor/tide-latest");
+    for path in ["/model/~vendor/tide-latest", "/models/~vendor/tide-latest/endpoints"] {
+        assert_eq!(get(path).await["data"]["id"], "~vendor/tide-latest", "{path}");
+    }
+    assert_eq!(get("/models/~vendor/tide-latest").await["id"], "~vendor/tide-latest");
 }
 
 #[tokio::test]
