@@ -63,13 +63,22 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     let inlined = media::inlined(job, attempt, compressed).await?;
     show(job, upstream, inlined.as_deref());
     let (mut headers, body, context) = match upstream.protocol {
-        Protocol::Messages => native(job, attempt, upstream, &model, inlined.as_deref())?,
+        Protocol::Messages => {
+            let sent = native(job, attempt, upstream, &model, inlined.as_deref())?;
+            if let Some((applied, skipped)) = &edited {
+                // Its answers pass with what they say themselves, so this is said beside them.
+                let is_changed = !applied.applied_edits.is_empty();
+                job.warnings.extend(is_changed.then(|| "changed:context_management".to_owned()));
+                job.warnings.extend(skipped.iter().map(|edit| left_out(edit)));
+            }
+            sent
+        }
         _ => {
             let mut outgoing = translate::outgoing(job, attempt, upstream, &model, inlined.map(|request| *request))?;
             job.warnings = outgoing.warnings;
             if let Some((applied, skipped)) = edited {
                 outgoing.context.edits = serde_json::to_string(&applied).ok();
-                job.warnings.extend(skipped.iter().map(|edit| format!("dropped:context_management.{edit}")));
+                job.warnings.extend(skipped.iter().map(|edit| left_out(edit)));
             }
             let body = without_refused(job, attempt, outgoing.body);
             (translate::headers(upstream.protocol, streams), body.into(), Some(outgoing.context))
@@ -106,6 +115,11 @@ pub(super) async fn prepare(job: &mut Job, attempt: &Attempt) -> Result<Call, Fa
     };
     job.ticket.authorised(credential, &headers);
     Ok(Call { uri, headers, body, context, account })
+}
+
+/// What is said of an edit that is not done here.
+fn left_out(edit: &str) -> String {
+    format!("dropped:context_management.{edit}")
 }
 
 /// The warnings of what was asked for. Who has no word of thinking misses none, though the model would have thought.
@@ -149,8 +163,9 @@ fn shortened(
     upstream: &Upstream,
 ) -> Result<(Option<Box<Request>>, Option<Edits>), Fault> {
     let (mut changed, mut edited) = (None, None);
-    // Who speaks the format does the edits.
-    if upstream.protocol != Protocol::Messages
+    // Anthropic does the edits; those who imitate the format know nothing of them.
+    let is_imitated = || job.snapshot.places[attempt.endpoint.place].card.foreign;
+    if (upstream.protocol != Protocol::Messages || is_imitated())
         && let Some(cleared) = translate::edited(job, attempt)
     {
         changed = Some(Box::new(cleared.request));

@@ -91,3 +91,50 @@ async fn thoughts_of_a_server_that_imitates_the_format_go_back_to_it_alone() {
     let other = told("vendor/claude").await;
     assert_eq!((&other[0]["type"], other.as_array().map(Vec::len)), (&json!("text"), Some(1)), "{other}");
 }
+
+#[tokio::test]
+async fn edits_of_the_context_are_done_for_a_server_that_imitates_the_format() {
+    let sim = Sim::start(Behaviour::says("At noon.")).await;
+    let config = format!(
+        "[[providers]]\nslug = \"z-ai\"\nprotocol = \"anthropic\"\nbase_url = \"{}\"\napi_key = \"k\"\n\
+         [[models]]\nid = \"vendor/glm\"\ncontext_length = 200000\nmax_output_tokens = 8192\n\
+         [[models.endpoints]]\nprovider = \"z-ai\"\nmodel = \"glm\"\n",
+        sim.base_url()
+    );
+    let gate = Tidegate::start().config(&config).run().await;
+    let mut messages = vec![json!({"role": "user", "content": "When is high water?"})];
+    for number in 1..=3 {
+        let id = format!("toolu_{number}");
+        let call = json!({"type": "tool_use", "id": id, "name": "look", "input": {"of": format!("CALL{number}")}});
+        messages.push(json!({"role": "assistant", "content": [call]}));
+        let result = json!({"type": "tool_result", "tool_use_id": id, "content": format!("RESULT{number}")});
+        messages.push(json!({"role": "user", "content": [result]}));
+    }
+    let clear = |keep: u64| {
+        let uses = |value: u64| json!({"type": "tool_uses", "value": value});
+        json!({"type": "clear_tool_uses_20250919", "trigger": uses(1), "keep": uses(keep)})
+    };
+    let compact = json!({"type": "compact_20260112"});
+    for (edits, kept, said) in [
+        (json!([clear(1)]), &[3][..], Some("changed:context_management")),
+        (json!([clear(3), compact]), &[1, 2, 3], Some("dropped:context_management.compact_20260112")),
+        (json!([clear(3)]), &[1, 2, 3], None),
+    ] {
+        for stream in [false, true] {
+            let reply = gate
+                .messages(json!({
+                    "model": "vendor/glm", "max_tokens": 100, "stream": stream, "messages": messages,
+                    "context_management": {"edits": edits}, "made_up": {"kept": [1, null]},
+                    "tools": [{"name": "look", "input_schema": {"type": "object"}}],
+                }))
+                .await;
+            assert_eq!((reply.status, reply.header("x-tidegate-warnings")), (200, said), "{}", reply.body_text());
+            let sent = sim.requests().pop().expect("it was called");
+            let body = String::from_utf8_lossy(&sent.body).into_owned();
+            let found: Vec<u8> = (1..=3).filter(|number| body.contains(&format!("RESULT{number}"))).collect();
+            assert_eq!(found, kept, "{edits} {stream}: {body}");
+            assert!((1..=3).all(|number| body.contains(&format!("CALL{number}"))), "calls stay: {body}");
+            assert!(!body.contains("context_management") && body.contains(r#""made_up":{"kept":[1,null]}"#), "{body}");
+        }
+    }
+}
