@@ -220,7 +220,7 @@ environment_variables: {A: b}
 #[test]
 fn a_variable_is_one_that_a_shell_can_set() {
     for (slug, expected) in [("10.0.0.7:8000", "KEY_10_0_0_7_8000_API_KEY"), ("together-2", "TOGETHER_2_API_KEY")] {
-        assert_eq!(variable(slug), expected);
+        assert_eq!(reach::variable(slug), expected);
     }
 }
 

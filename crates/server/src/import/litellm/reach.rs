@@ -1,0 +1,146 @@
+//! How a deployment is reached: the provider, its address and where its key is read from.
+
+use serde_json::Value;
+use tidegate_providers::platform::{self, Auth, Protocol};
+
+use super::{environment, text};
+use crate::import::draft::{Draft, Provider};
+
+/// Servers whose address has no `/v1` there.
+const WITHOUT_VERSION: [&str; 2] = ["ollama", "ollama_chat"];
+
+/// The provider of a deployment; none where it cannot be reached.
+pub(super) fn provider(
+    name: &str,
+    prefix: &str,
+    slug: &str,
+    protocol: &'static str,
+    params: &Value,
+    draft: &mut Draft,
+) -> Option<String> {
+    let address = text(params, "api_base").or_else(|| text(params, "base_url"));
+    let address = address.map(|address| match environment(&address) {
+        Some(variable) => {
+            draft.note(format!("{name}: its address was in the variable {variable}; put it into base_url"));
+            format!("http://{}.invalid", variable.to_lowercase().replace('_', "-"))
+        }
+        None => plain(name, address, draft),
+    });
+    let mut made = Provider { slug: slug.to_owned(), ..Provider::default() };
+    match (slug, &address) {
+        ("", None) => {
+            draft.note(format!("{name}: {prefix} without api_base cannot be reached; left out"));
+            return None;
+        }
+        ("azure", Some(address)) => match resource(address) {
+            Some(resource) => made.resource = Some(resource),
+            None => made.base_url = Some(address.clone()),
+        },
+        (_, Some(address)) if slug.is_empty() || prefix == "openai" => {
+            made.slug = host_slug(address);
+            (made.protocol, made.base_url) = (Some(protocol), Some(address.trim_end_matches('/').to_owned()));
+        }
+        (_, Some(address)) => {
+            let address = address.trim_end_matches('/');
+            let version = if WITHOUT_VERSION.contains(&prefix) && !address.ends_with("/v1") { "/v1" } else { "" };
+            (made.protocol, made.base_url) = (Some(protocol), Some(format!("{address}{version}")));
+        }
+        (_, None) => {}
+    }
+    made.region = text(params, "aws_region_name").or_else(|| text(params, "vertex_location"));
+    made.project = text(params, "vertex_project");
+    for named in [&mut made.region, &mut made.project] {
+        if let Some(variable) = named.as_deref().and_then(environment) {
+            draft.note(format!("{name}: {variable} was read from the environment; put its value in place of the name"));
+            *named = Some(variable.to_owned());
+        }
+    }
+    made.api_key = key(name, &made.slug, params, draft);
+    let usual = platform::ways(slug).find(|way| Protocol::parse(protocol) == Some(way.protocol));
+    Some(draft.provider(made, |made| {
+        made.protocol = Some(protocol);
+        let Some(usual) = usual else { return };
+        let fill = |name: &str| match name {
+            "region" => made.region.clone(),
+            "project" => made.project.clone(),
+            "resource" => made.resource.clone(),
+            _ => None,
+        };
+        let address = platform::filled(usual.base_url, fill).ok();
+        made.base_url = made.base_url.take().or(address);
+        made.auth = Auth::NAMES.into_iter().find(|name| Auth::parse(name) == Some(usual.auth));
+    }))
+}
+
+/// An address without what may be secret in it.
+fn plain(name: &str, address: String, draft: &mut Draft) -> String {
+    let Ok(mut url) = url::Url::parse(&address) else { return address };
+    if url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none() {
+        return address;
+    }
+    draft.note(format!("{name}: a user name, a password or a query in its address is not taken over"));
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.set_fragment(None);
+    url.into()
+}
+
+/// Where its key is read from. One that stands in the file is not copied.
+fn key(name: &str, slug: &str, params: &Value, draft: &mut Draft) -> Option<String> {
+    let of_cloud = [
+        (&["aws_access_key_id", "aws_secret_access_key"][..], r#"{"accessKeyId": …, "secretAccessKey": …}"#),
+        (&["vertex_credentials"][..], "the JSON of the service account"),
+    ];
+    for (members, what) in of_cloud {
+        let said: Vec<String> = members.iter().filter_map(|member| params.get(*member)).map(Value::to_string).collect();
+        if !said.is_empty() {
+            let variable = draft.variable(variable(slug), &said.concat());
+            draft.note(format!("{name}: put {what} into {variable}"));
+            return Some(format!("env:{variable}"));
+        }
+    }
+    let said = text(params, "api_key")?;
+    if let Some(variable) = environment(&said) {
+        return Some(format!("env:{variable}"));
+    }
+    if matches!(said.to_ascii_lowercase().as_str(), "" | "none" | "na" | "dummy" | "fake" | "anything" | "sk-1234") {
+        return None;
+    }
+    let variable = draft.variable(variable(slug), &said);
+    draft.note(format!("{name}: its key stood in the file and is not copied; put it into {variable}"));
+    Some(format!("env:{variable}"))
+}
+
+/// A variable for the key of a provider.
+pub(super) fn variable(slug: &str) -> String {
+    let word: String = slug
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_uppercase() } else { '_' })
+        .collect();
+    // No variable begins with a digit.
+    let start = if word.starts_with(|letter: char| letter.is_ascii_digit()) { "KEY_" } else { "" };
+    format!("{start}{word}_API_KEY")
+}
+
+/// A slug for a server that has no name.
+fn host_slug(address: &str) -> String {
+    let host = url::Url::parse(address).ok().and_then(|url| {
+        let host = url.host_str()?.to_owned();
+        Some(url.port().map_or_else(|| host.clone(), |port| format!("{host}-{port}")))
+    });
+    let slug: String = host
+        .unwrap_or_else(|| "own".to_owned())
+        .chars()
+        .map(|letter| if letter.is_ascii_alphanumeric() { letter.to_ascii_lowercase() } else { '-' })
+        .collect();
+    let slug = slug.trim_matches('-').to_owned();
+    if slug.is_empty() { "own".to_owned() } else { slug }
+}
+
+/// The first part of Azure's host names.
+fn resource(address: &str) -> Option<String> {
+    let url = url::Url::parse(address).ok()?;
+    let resource = url.host_str()?.strip_suffix(".openai.azure.com")?;
+    (!resource.contains('.')).then(|| resource.to_owned())
+}
