@@ -55,6 +55,33 @@ const PREFIXES: [(&str, &str, &str); 40] = [
     ("openai_like", "", "openai-chat"),
 ];
 
+/// How names begin of which LiteLLM knows by itself whose they are. The first that fits decides.
+const NAMES: [(&str, &str); 23] = [
+    ("claude", "anthropic"),
+    ("gemini", "vertex_ai"),
+    ("text-embedding-0", "vertex_ai"),
+    ("text-multilingual-embedding", "vertex_ai"),
+    ("command", "cohere"),
+    ("embed-", "cohere"),
+    ("rerank-", "cohere"),
+    ("gpt-", "openai"),
+    ("chatgpt-", "openai"),
+    ("ft:", "openai"),
+    ("o1", "openai"),
+    ("o3", "openai"),
+    ("o4", "openai"),
+    ("codex-", "openai"),
+    ("computer-use", "openai"),
+    ("text-embedding-", "openai"),
+    ("text-moderation-", "openai"),
+    ("omni-moderation-", "openai"),
+    ("dall-e", "openai"),
+    ("sora", "openai"),
+    ("tts-", "openai"),
+    ("whisper-", "openai"),
+    ("davinci-", "openai"),
+];
+
 /// Characters that a key must have here.
 const LEAST_KEY: usize = 16;
 
@@ -105,8 +132,8 @@ pub fn convert(yaml: &str) -> anyhow::Result<Imported> {
     let known = config::built_in();
     let mut draft = Draft::default();
     // Names that are in use already are given to no other key.
-    for key in entries.iter().filter_map(|entry| text(entry.get("litellm_params")?, "api_key")) {
-        if let Some(variable) = environment(&key) {
+    for params in entries.iter().filter_map(|entry| entry.get("litellm_params")) {
+        if let Some(variable) = text(params, "api_key").as_deref().and_then(environment).or_else(|| unsaid(params)) {
             draft.take(variable);
         }
     }
@@ -116,6 +143,13 @@ pub fn convert(yaml: &str) -> anyhow::Result<Imported> {
     }
     others(&file, &names, &mut draft);
     Ok(draft.finish("LiteLLM"))
+}
+
+/// The variable of a deployment that names no key.
+fn unsaid(params: &Value) -> Option<&'static str> {
+    let (prefix, _) = split(params, &text(params, "model")?);
+    let (_, slug, _) = PREFIXES.iter().find(|(known, ..)| *known == prefix)?;
+    reach::unsaid_variable(&prefix, slug, params)
 }
 
 /// Reads YAML. A mistake is told by its place alone: what stands there may be a key.
@@ -155,6 +189,9 @@ fn deployment(
         }
     };
     let (prefix, model) = split(params, &called);
+    if !called.contains('/') && text(params, "custom_llm_provider").is_none() && bare(&called).is_none() {
+        draft.note(format!("{name}: nobody says whose {called} is; it is taken for a model of OpenAI's"));
+    }
     let Some((_, slug, protocol)) = PREFIXES.iter().find(|(known, ..)| *known == prefix) else {
         draft.note(format!("{name}: the provider {prefix} is not known here; left out. With an address it can be had as a [[providers]] of your own"));
         return Ok(());
@@ -223,13 +260,20 @@ fn split(params: &Value, called: &str) -> (String, String) {
             _ => return (prefix.to_owned(), rest.to_owned()),
         }
     }
-    let guessed = match called {
-        _ if called.starts_with("claude") => "anthropic",
-        _ if called.starts_with("gemini") => "vertex_ai",
-        _ if called.starts_with("command") => "cohere",
-        _ => "openai",
-    };
-    (named.unwrap_or_else(|| guessed.to_owned()), called.to_owned())
+    let prefix = named.unwrap_or_else(|| bare(called).unwrap_or("openai").to_owned());
+    (prefix, called.to_owned())
+}
+
+/// Whose a model is that is called by its name alone.
+fn bare(called: &str) -> Option<&'static str> {
+    // Bedrock's begin with the author's, and may have a group of regions before it.
+    let author = called.split('.').find(|part| !["us", "eu", "apac", "global"].contains(part));
+    let is_bedrocks = called.contains('.')
+        && author.is_some_and(|author| ["ai21", "amazon", "anthropic", "cohere", "meta", "mistral"].contains(&author));
+    if is_bedrocks {
+        return Some("bedrock");
+    }
+    NAMES.iter().find(|(start, _)| called.starts_with(start)).map(|(_, prefix)| *prefix)
 }
 
 /// What is said beside the list.

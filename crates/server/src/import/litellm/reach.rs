@@ -9,6 +9,14 @@ use crate::import::draft::{Draft, Provider};
 /// Servers whose address has no `/v1` there.
 const WITHOUT_VERSION: [&str; 2] = ["ollama", "ollama_chat"];
 
+/// Variables that LiteLLM reads a key from by itself, where that is another one than here.
+const VARIABLES: [(&str, &str); 4] = [
+    ("azure", "AZURE_API_KEY"),
+    ("azure_ai", "AZURE_AI_API_KEY"),
+    ("github", "GITHUB_API_KEY"),
+    ("nvidia_nim", "NVIDIA_NIM_API_KEY"),
+];
+
 /// The provider of a deployment; none where it cannot be reached.
 pub(super) fn provider(
     name: &str,
@@ -18,8 +26,7 @@ pub(super) fn provider(
     params: &Value,
     draft: &mut Draft,
 ) -> Option<String> {
-    let address = text(params, "api_base").or_else(|| text(params, "base_url"));
-    let address = address.map(|address| match environment(&address) {
+    let address = address(params).map(|address| match environment(&address) {
         Some(variable) => {
             draft.note(format!("{name}: its address was in the variable {variable}; put it into base_url"));
             format!("http://{}.invalid", variable.to_lowercase().replace('_', "-"))
@@ -55,7 +62,7 @@ pub(super) fn provider(
             *named = Some(variable.to_owned());
         }
     }
-    made.api_key = key(name, &made.slug, params, draft);
+    made.api_key = key(name, prefix, &made.slug, params, draft);
     let usual = platform::ways(slug).find(|way| Protocol::parse(protocol) == Some(way.protocol));
     Some(draft.provider(made, |made| {
         made.protocol = Some(protocol);
@@ -87,7 +94,7 @@ fn plain(name: &str, address: String, draft: &mut Draft) -> String {
 }
 
 /// Where its key is read from. One that stands in the file is not copied.
-fn key(name: &str, slug: &str, params: &Value, draft: &mut Draft) -> Option<String> {
+fn key(name: &str, prefix: &str, slug: &str, params: &Value, draft: &mut Draft) -> Option<String> {
     let of_cloud = [
         (&["aws_access_key_id", "aws_secret_access_key"][..], r#"{"accessKeyId": …, "secretAccessKey": …}"#),
         (&["vertex_credentials"][..], "the JSON of the service account"),
@@ -100,7 +107,16 @@ fn key(name: &str, slug: &str, params: &Value, draft: &mut Draft) -> Option<Stri
             return Some(format!("env:{variable}"));
         }
     }
-    let said = text(params, "api_key")?;
+    let Some(said) = text(params, "api_key") else {
+        let variable = unsaid_variable(prefix, slug, params);
+        match (variable, slug) {
+            (Some(_), _) => {}
+            (None, "amazon-bedrock") => draft.note(format!("{name}: its credentials were the machine's own; AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, are read from the environment here")),
+            (None, _) if platform::find(slug).is_some_and(|platform| platform.local) => {}
+            (None, _) => draft.note(format!("{name}: names no key; if {slug} wants one, put it into api_key there")),
+        }
+        return variable.map(|variable| format!("env:{variable}"));
+    };
     if let Some(variable) = environment(&said) {
         return Some(format!("env:{variable}"));
     }
@@ -110,6 +126,21 @@ fn key(name: &str, slug: &str, params: &Value, draft: &mut Draft) -> Option<Stri
     let variable = draft.variable(variable(slug), &said);
     draft.note(format!("{name}: its key stood in the file and is not copied; put it into {variable}"));
     Some(format!("env:{variable}"))
+}
+
+/// The variable that LiteLLM reads by itself where a deployment names no key. That of OpenAI would go to any address, too,
+/// but a key is not sent where nobody wrote that it belongs.
+pub(super) fn unsaid_variable(prefix: &str, slug: &str, params: &Value) -> Option<&'static str> {
+    let is_elsewhere = prefix == "openai" && address(params).is_some();
+    if is_elsewhere || text(params, "api_key").is_some() {
+        return None;
+    }
+    let known = || platform::find(slug).filter(|known| !known.local && known.auth != Auth::Aws)?.env;
+    VARIABLES.iter().find(|(named, _)| *named == prefix).map(|(_, variable)| *variable).or_else(known)
+}
+
+fn address(params: &Value) -> Option<String> {
+    text(params, "api_base").or_else(|| text(params, "base_url"))
 }
 
 /// A variable for the key of a provider.
