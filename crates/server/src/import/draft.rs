@@ -14,6 +14,8 @@ pub struct Provider {
     pub protocol: Option<&'static str>,
     pub base_url: Option<String>,
     pub auth: Option<&'static str>,
+    /// Where the slug is not that of the platform.
+    pub platform: Option<&'static str>,
     pub api_key: Option<String>,
     pub region: Option<String>,
     pub project: Option<String>,
@@ -36,6 +38,8 @@ pub struct Model {
 pub struct Endpoint {
     pub provider: String,
     pub model: String,
+    /// Where it is not the one that is usual there.
+    pub protocol: Option<&'static str>,
     /// As it is written.
     pub pricing: Option<String>,
 }
@@ -130,6 +134,7 @@ impl Draft {
                 ("protocol", provider.protocol.map(str::to_owned)),
                 ("base_url", provider.base_url.clone()),
                 ("auth", provider.auth.map(str::to_owned)),
+                ("platform", provider.platform.map(str::to_owned)),
                 ("api_key", provider.api_key.clone()),
                 ("region", provider.region.clone()),
                 ("project", provider.project.clone()),
@@ -175,6 +180,9 @@ fn write_model(model: &Model, out: &mut String) {
     for endpoint in &model.endpoints {
         let _ = writeln!(out, "[[models.endpoints]]\nprovider = {}", quoted(&endpoint.provider));
         let _ = writeln!(out, "model = {}", quoted(&endpoint.model));
+        if let Some(protocol) = endpoint.protocol {
+            let _ = writeln!(out, "protocol = {}", quoted(protocol));
+        }
         let _ = match &endpoint.pricing {
             Some(pricing) => writeln!(out, "pricing = {pricing}"),
             None => writeln!(out, "# Its price is not known: pricing = {{ input = 1.0, output = 2.0 }}"),

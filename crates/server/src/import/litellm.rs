@@ -218,7 +218,7 @@ fn deployment(
         || facts.and_then(|(_, endpoint)| inline(&toml::Value::try_from(endpoint.pricing.as_ref()?).ok()?));
     let pricing = prices(&name, output, params, info, draft).or_else(known_price);
     let number = |name: &str| info.get(name).and_then(Value::as_u64).filter(|number| *number > 0);
-    let id = if name.contains('/') { name.clone() } else { format!("{}/{name}", author(slug, &provider)) };
+    let id = if name.contains('/') { name.clone() } else { format!("{}/{name}", author(slug, &provider, &model)) };
     let taken = draft.models.iter().position(|model| model.id == id);
     let index = *names.entry(name.clone()).or_insert_with(|| {
         let aliases = if id == name { Vec::new() } else { vec![name.clone()] };
@@ -241,7 +241,9 @@ fn deployment(
         });
         draft.models.len() - 1
     });
-    draft.models[index].endpoints.push(Endpoint { provider, model, pricing });
+    // Google's own protocol is for Google's own models.
+    let protocol = (*slug == "google-vertex" && model.starts_with("claude")).then_some("anthropic");
+    draft.models[index].endpoints.push(Endpoint { provider, model, protocol, pricing });
     Ok(())
 }
 
@@ -341,10 +343,11 @@ fn environment(said: &str) -> Option<&str> {
 }
 
 /// Who stands before the slash of a model whose name has none.
-fn author<'a>(slug: &'a str, provider: &'a str) -> &'a str {
+fn author<'a>(slug: &'a str, provider: &'a str, model: &str) -> &'a str {
     match slug {
         // A server of the operator's own.
         _ if !provider.starts_with(slug) => provider,
+        "google-vertex" | "amazon-bedrock" if model.contains("claude") => "anthropic",
         "google-ai-studio" | "google-vertex" => "google",
         "amazon-bedrock" => "amazon",
         "azure" => "openai",

@@ -35,13 +35,13 @@ pub(super) fn provider(
     });
     let mut made = Provider { slug: slug.to_owned(), ..Provider::default() };
     match (slug, &address) {
-        ("", None) => {
+        ("" | "azure", None) => {
             draft.note(format!("{name}: {prefix} without api_base cannot be reached; left out"));
             return None;
         }
         ("azure", Some(address)) => match resource(address) {
             Some(resource) => made.resource = Some(resource),
-            None => made.base_url = Some(address.clone()),
+            None => (made.protocol, made.base_url) = (Some(protocol), Some(address.clone())),
         },
         (_, Some(address)) if slug.is_empty() || prefix == "openai" => {
             made.slug = host_slug(address);
@@ -56,6 +56,9 @@ pub(super) fn provider(
     }
     made.region = text(params, "aws_region_name").or_else(|| text(params, "vertex_location"));
     made.project = text(params, "vertex_project");
+    if slug == "amazon-bedrock" && made.base_url.is_none() && made.region.is_none() {
+        draft.note(format!("{name}: names no aws_region_name; AWS_REGION holds here, or us-east-1"));
+    }
     for named in [&mut made.region, &mut made.project] {
         if let Some(variable) = named.as_deref().and_then(environment) {
             draft.note(format!("{name}: {variable} was read from the environment; put its value in place of the name"));
@@ -65,17 +68,12 @@ pub(super) fn provider(
     made.api_key = key(name, prefix, &made.slug, params, draft);
     let usual = platform::ways(slug).find(|way| Protocol::parse(protocol) == Some(way.protocol));
     Some(draft.provider(made, |made| {
-        made.protocol = Some(protocol);
         let Some(usual) = usual else { return };
-        let fill = |name: &str| match name {
-            "region" => made.region.clone(),
-            "project" => made.project.clone(),
-            "resource" => made.resource.clone(),
-            _ => None,
-        };
-        let address = platform::filled(usual.base_url, fill).ok();
-        made.base_url = made.base_url.take().or(address);
-        made.auth = Auth::NAMES.into_iter().find(|name| Auth::parse(name) == Some(usual.auth));
+        match made.base_url {
+            // All that the platform speaks is there, at addresses that are made of its region and project.
+            None => made.platform = Some(usual.slug),
+            Some(_) => made.auth = Auth::NAMES.into_iter().find(|name| Auth::parse(name) == Some(usual.auth)),
+        }
     }))
 }
 

@@ -107,7 +107,7 @@ general_settings: {master_key: sk-master-very-hush}
             (Some("a-example"), None),
         ]
     );
-    assert_eq!(text(&providers[1], "base_url"), Some("https://api.anthropic.com"));
+    assert_eq!(text(&providers[1], "platform"), Some("anthropic"));
     assert_eq!(text(&model(&table, "anthropic/c")["endpoints"][0], "provider"), Some("anthropic"));
     assert_eq!(text(&table["keys"], "inference_key"), Some("env:LITELLM_MASTER_KEY"));
     assert!(!format!("{table}{notes:?}").contains("hush"));
@@ -163,12 +163,73 @@ model_list:
     assert_eq!(text(&model(&table, "openai/odd")["endpoints"][0], "provider"), Some("openai"));
     let said = [
         "gpt-written: its key stood in the file and is not copied; put it into OPENAI_API_KEY_2",
+        "nova: names no aws_region_name",
         "nova: its credentials were the machine's own",
         "house: names no key; if 10-0-0-7 wants one, put it into api_key there",
         "odd: nobody says whose mystery-7b is",
     ];
     assert_eq!(notes.len(), said.len(), "{notes:?}");
     assert!(notes.iter().zip(said).all(|(note, start)| note.starts_with(start)), "{notes:?}");
+}
+
+#[test]
+fn a_second_cloud_of_a_kind_is_one_that_can_be_reached() {
+    let yaml = r#"
+model_list:
+  - model_name: gemini
+    litellm_params: {model: vertex_ai/gemini-2.5-pro, vertex_project: p, vertex_location: us-east5}
+  - model_name: claude
+    litellm_params: {model: vertex_ai/claude-sonnet-4-5, vertex_project: p, vertex_location: europe-west1}
+  - model_name: nova
+    litellm_params: {model: bedrock/amazon.nova-pro-v1:0, aws_region_name: eu-west-1}
+  - model_name: lite
+    litellm_params: {model: bedrock/amazon.nova-lite-v1:0}
+  - model_name: far
+    litellm_params: {model: bedrock/amazon.nova-micro-v1:0, aws_region_name: ap-southeast-2}
+  - model_name: ours
+    litellm_params: {model: azure/ours, api_base: "https://one.openai.azure.com"}
+  - model_name: theirs
+    litellm_params: {model: azure/theirs, api_base: "https://two.openai.azure.com"}
+  - model_name: nowhere
+    litellm_params: {model: azure/lost}
+"#;
+    let (table, notes) = converted(yaml);
+    let providers = table["providers"].as_array().unwrap();
+    let reached: Vec<_> = providers
+        .iter()
+        .map(|one| {
+            let place = text(one, "region").or_else(|| text(one, "resource"));
+            (text(one, "slug").unwrap_or_default(), text(one, "platform"), place)
+        })
+        .collect();
+    assert_eq!(
+        reached,
+        [
+            ("google-vertex", None, Some("us-east5")),
+            ("google-vertex-2", Some("google-vertex"), Some("europe-west1")),
+            ("amazon-bedrock", None, Some("eu-west-1")),
+            // What the environment says, or the usual region.
+            ("amazon-bedrock-2", Some("amazon-bedrock"), None),
+            ("amazon-bedrock-3", Some("amazon-bedrock"), Some("ap-southeast-2")),
+            ("azure", None, Some("one")),
+            ("azure-2", Some("azure"), Some("two")),
+        ]
+    );
+    assert!(providers.iter().all(|one| text(one, "protocol").is_none()), "{providers:?}");
+    let claude = &model(&table, "anthropic/claude")["endpoints"][0];
+    assert_eq!((text(claude, "provider"), text(claude, "protocol")), (Some("google-vertex-2"), Some("anthropic")));
+    assert!(
+        notes.iter().any(|note| note == "nowhere: azure without api_base cannot be reached; left out"),
+        "{notes:?}"
+    );
+    // As a start reads it.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tidegate.toml");
+    std::fs::write(&file, convert(yaml).unwrap().text).unwrap();
+    let environment = vec![("AZURE_API_KEY".to_owned(), "k".to_owned())];
+    let source = config::Source { file: Some(file), listen: None, data_dir: folder.path().to_owned(), environment };
+    let address = "127.0.0.1:1".parse().unwrap();
+    source.read().and_then(|checked| checked.snapshot(None, address).map(drop)).unwrap();
 }
 
 #[test]
