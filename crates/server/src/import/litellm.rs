@@ -192,12 +192,19 @@ fn deployment(
     if !called.contains('/') && text(params, "custom_llm_provider").is_none() && bare(&called).is_none() {
         draft.note(format!("{name}: nobody says whose {called} is; it is taken for a model of OpenAI's"));
     }
+    // `openai/responses/…` says how it is called, as `bedrock/converse/…` does.
+    let (model, is_responses) = match model.strip_prefix("responses/") {
+        Some(rest) => (rest.to_owned(), true),
+        None => (model, false),
+    };
     let Some((_, slug, protocol)) = PREFIXES.iter().find(|(known, ..)| *known == prefix) else {
         draft.note(format!("{name}: the provider {prefix} is not known here; left out. With an address it can be had as a [[providers]] of your own"));
         return Ok(());
     };
-    let provider = reach::provider(&name, &prefix, slug, protocol, params, draft);
-    let Some(provider) = provider else { return Ok(()) };
+    let called = reach::Called { prefix: &prefix, slug, protocol, model: &model, is_responses };
+    let Some(reach::Reached { provider, protocol }) = reach::provider(&name, &called, params, draft) else {
+        return Ok(());
+    };
     if name.contains('*') || model.contains('*') {
         draft.note(format!("{name}: stands for all models of {provider}; those that are known here can be called by their own names (GET /models)"));
         return Ok(());
@@ -241,8 +248,6 @@ fn deployment(
         });
         draft.models.len() - 1
     });
-    // Google's own protocol is for Google's own models.
-    let protocol = (*slug == "google-vertex" && model.starts_with("claude")).then_some("anthropic");
     draft.models[index].endpoints.push(Endpoint { provider, model, protocol, pricing });
     Ok(())
 }
@@ -347,7 +352,7 @@ fn author<'a>(slug: &'a str, provider: &'a str, model: &str) -> &'a str {
     match slug {
         // A server of the operator's own.
         _ if !provider.starts_with(slug) => provider,
-        "google-vertex" | "amazon-bedrock" if model.contains("claude") => "anthropic",
+        "google-vertex" | "amazon-bedrock" | "azure" if model.contains("claude") => "anthropic",
         "google-ai-studio" | "google-vertex" => "google",
         "amazon-bedrock" => "amazon",
         "azure" => "openai",

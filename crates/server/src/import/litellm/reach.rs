@@ -17,15 +17,48 @@ const VARIABLES: [(&str, &str); 4] = [
     ("nvidia_nim", "NVIDIA_NIM_API_KEY"),
 ];
 
+/// The domains of Azure's resources: the same resource is at all of them.
+const AZURES: [&str; 3] = [".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com"];
+
+const MESSAGES: &str = "anthropic";
+const RESPONSES: &str = "openai-responses";
+
+/// Who is called, and in which protocol where it is not the one that is usual there.
+pub(super) struct Reached {
+    pub provider: String,
+    pub protocol: Option<&'static str>,
+}
+
+/// What a deployment is called by.
+pub(super) struct Called<'a> {
+    pub prefix: &'a str,
+    pub slug: &'a str,
+    /// The protocol of its servers at other addresses.
+    pub protocol: &'static str,
+    pub model: &'a str,
+    pub is_responses: bool,
+}
+
+impl Called<'_> {
+    /// The protocol that this deployment speaks, where it is another one than that of its prefix.
+    fn other(&self, address: Option<&str>) -> Option<&'static str> {
+        let is_claude = self.model.starts_with("claude");
+        let speaks_responses =
+            || platform::ways(self.slug).any(|way| way.protocol == Protocol::Responses) || self.slug.is_empty();
+        match self.prefix {
+            _ if address.is_some_and(|address| address.ends_with("/anthropic")) => Some(MESSAGES),
+            "azure_ai" if is_claude => Some(MESSAGES),
+            // Google's own protocol is for Google's own models.
+            "vertex_ai" | "vertex_ai_beta" if is_claude => Some(MESSAGES),
+            _ if self.is_responses && speaks_responses() => Some(RESPONSES),
+            _ => None,
+        }
+    }
+}
+
 /// The provider of a deployment; none where it cannot be reached.
-pub(super) fn provider(
-    name: &str,
-    prefix: &str,
-    slug: &str,
-    protocol: &'static str,
-    params: &Value,
-    draft: &mut Draft,
-) -> Option<String> {
+pub(super) fn provider(name: &str, called: &Called<'_>, params: &Value, draft: &mut Draft) -> Option<Reached> {
+    let Called { prefix, slug, .. } = *called;
     let address = address(params).map(|address| match environment(&address) {
         Some(variable) => {
             draft.note(format!("{name}: its address was in the variable {variable}; put it into base_url"));
@@ -33,27 +66,31 @@ pub(super) fn provider(
         }
         None => plain(name, address, draft),
     });
+    let address = address.as_deref().map(|address| address.trim_end_matches('/'));
+    let other = called.other(address);
+    let protocol = other.unwrap_or(called.protocol);
     let mut made = Provider { slug: slug.to_owned(), ..Provider::default() };
-    match (slug, &address) {
+    match (slug, address) {
         ("" | "azure", None) => {
             draft.note(format!("{name}: {prefix} without api_base cannot be reached; left out"));
             return None;
         }
         ("azure", Some(address)) => match resource(address) {
             Some(resource) => made.resource = Some(resource),
-            None => (made.protocol, made.base_url) = (Some(protocol), Some(address.clone())),
+            None => (made.protocol, made.base_url) = (Some(protocol), Some(address.to_owned())),
         },
         (_, Some(address)) if slug.is_empty() || prefix == "openai" => {
             made.slug = host_slug(address);
-            (made.protocol, made.base_url) = (Some(protocol), Some(address.trim_end_matches('/').to_owned()));
+            (made.protocol, made.base_url) = (Some(protocol), Some(address.to_owned()));
         }
         (_, Some(address)) => {
-            let address = address.trim_end_matches('/');
             let version = if WITHOUT_VERSION.contains(&prefix) && !address.ends_with("/v1") { "/v1" } else { "" };
             (made.protocol, made.base_url) = (Some(protocol), Some(format!("{address}{version}")));
         }
         (_, None) => {}
     }
+    // At its own address it speaks one protocol only.
+    let said = other.filter(|_| made.base_url.is_none());
     made.region = text(params, "aws_region_name").or_else(|| text(params, "vertex_location"));
     made.project = text(params, "vertex_project");
     if slug == "amazon-bedrock" && made.base_url.is_none() && made.region.is_none() {
@@ -67,14 +104,15 @@ pub(super) fn provider(
     }
     made.api_key = key(name, prefix, &made.slug, params, draft);
     let usual = platform::ways(slug).find(|way| Protocol::parse(protocol) == Some(way.protocol));
-    Some(draft.provider(made, |made| {
+    let provider = draft.provider(made, |made| {
         let Some(usual) = usual else { return };
         match made.base_url {
             // All that the platform speaks is there, at addresses that are made of its region and project.
             None => made.platform = Some(usual.slug),
             Some(_) => made.auth = Auth::NAMES.into_iter().find(|name| Auth::parse(name) == Some(usual.auth)),
         }
-    }))
+    });
+    Some(Reached { provider, protocol: said })
 }
 
 /// An address without what may be secret in it.
@@ -170,6 +208,7 @@ fn host_slug(address: &str) -> String {
 /// The first part of Azure's host names.
 fn resource(address: &str) -> Option<String> {
     let url = url::Url::parse(address).ok()?;
-    let resource = url.host_str()?.strip_suffix(".openai.azure.com")?;
+    let host = url.host_str()?;
+    let resource = AZURES.iter().find_map(|domain| host.strip_suffix(domain))?;
     (!resource.contains('.')).then(|| resource.to_owned())
 }

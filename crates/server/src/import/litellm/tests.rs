@@ -233,6 +233,53 @@ model_list:
 }
 
 #[test]
+fn a_deployment_is_called_in_the_protocol_that_it_speaks() {
+    let (table, _) = converted(
+        r#"
+model_list:
+  - model_name: thinker
+    litellm_params: {model: openai/responses/o4-mini}
+  - model_name: ours
+    litellm_params: {model: azure/responses/gpt-5, api_base: "https://res.openai.azure.com"}
+  - model_name: house
+    litellm_params: {model: openai/responses/m, api_base: "http://10.0.0.7/v1"}
+  - model_name: plain
+    litellm_params: {model: openai/m, api_base: "http://10.0.0.7/v1"}
+  - model_name: groq/quick
+    litellm_params: {model: groq/responses/m}
+  - model_name: opus
+    litellm_params: {model: azure_ai/claude-opus-4-1, api_base: "https://res.services.ai.azure.com/anthropic"}
+  - model_name: relay
+    litellm_params: {model: openai/claude, api_base: "https://relay.example/anthropic/"}
+  - model_name: gated
+    litellm_params: {model: azure_ai/claude-x, api_base: "https://gate.example/anthropic"}
+"#,
+    );
+    let endpoint = |id: &str| {
+        let endpoint = &model(&table, id)["endpoints"][0];
+        let provider = text(endpoint, "provider").unwrap();
+        let providers = table["providers"].as_array().unwrap();
+        let provider = providers.iter().find(|one| text(one, "slug") == Some(provider)).unwrap();
+        // The endpoint's own word stands before its provider's.
+        let protocol = text(endpoint, "protocol").or_else(|| text(provider, "protocol"));
+        (text(endpoint, "model").unwrap(), text(provider, "slug").unwrap(), protocol)
+    };
+    for (id, expected) in [
+        ("openai/thinker", ("o4-mini", "openai", Some("openai-responses"))),
+        ("openai/ours", ("gpt-5", "azure", Some("openai-responses"))),
+        ("10-0-0-7/house", ("m", "10-0-0-7", Some("openai-responses"))),
+        ("10-0-0-7-2/plain", ("m", "10-0-0-7-2", Some("openai-chat"))),
+        // It has no such protocol.
+        ("groq/quick", ("m", "groq", None)),
+        ("anthropic/opus", ("claude-opus-4-1", "azure-2", Some("anthropic"))),
+        ("relay-example/relay", ("claude", "relay-example", Some("anthropic"))),
+        ("anthropic/gated", ("claude-x", "azure-3", Some("anthropic"))),
+    ] {
+        assert_eq!(endpoint(id), expected, "{id}");
+    }
+}
+
+#[test]
 fn odd_names_and_prices_make_no_odd_configuration() {
     let (table, notes) = converted(
         r#"
