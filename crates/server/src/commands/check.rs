@@ -51,7 +51,7 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
         say!("note  {unused}")?;
     }
     if !providers.iter().any(|upstream| upstream.shared) {
-        say!("note  no provider is configured: only the simulated models answer")?;
+        say!("note  no provider has a key: only the simulated models answer")?;
     }
     let (client, tokens) = (Client::default(), Tokens::default());
     let mut failed = false;

@@ -23,6 +23,8 @@ pub struct Found {
     pub provider: &'static str,
 }
 
+const AZURE_KEY: &str = "AZURE_OPENAI_API_KEY";
+
 /// One provider.
 pub struct Provider {
     pub slug: Arc<str>,
@@ -172,6 +174,7 @@ fn protocol(name: &str) -> anyhow::Result<Protocol> {
 /// The providers of the file and, for slugs that it does not name, those whose keys are in the environment.
 pub fn read(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provider>, Vec<Found>)> {
     let (mut providers, mut mistakes) = (Vec::<Provider>::new(), Mistakes::default());
+    let mut found = Vec::<Found>::new();
     for (index, entry) in config.providers.iter().enumerate() {
         let provider = from_entry(entry, source).with_context(|| format!("providers[{index}] ({})", entry.slug));
         let Some(provider) = mistakes.note(provider) else { continue };
@@ -180,8 +183,11 @@ pub fn read(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provid
         } else {
             providers.push(provider);
         }
+        let Some((variable, platform, _)) = unsaid_key(entry, source) else { continue };
+        if found.iter().all(|known| known.variable != variable) {
+            found.push(Found { variable, provider: platform.display_name });
+        }
     }
-    let mut found = Vec::new();
     for platform in platform::PLATFORMS {
         let Some(variable) = platform.env else { continue };
         let Some(value) = source.variable(variable) else { continue };
@@ -211,6 +217,33 @@ pub fn read(config: &raw::Config, source: &Source) -> anyhow::Result<(Vec<Provid
     Ok((providers, found))
 }
 
+/// The key of an entry that names none, from the environment: the variable, the platform and the key. None where the entry
+/// gives an address, which need not be the vendor's.
+fn unsaid_key(entry: &raw::Provider, source: &Source) -> Option<(&'static str, &'static Platform, Secret)> {
+    if entry.api_key.is_some() || entry.base_url.is_some() {
+        return None;
+    }
+    let platform = of_entry(entry).filter(|platform| !platform.local)?;
+    let plain = || {
+        let variable = platform::ways(platform.slug).find_map(|way| way.env)?;
+        Some((variable, source.variable(variable)?.to_owned()))
+    };
+    let of_several = || match platform.slug {
+        "amazon-bedrock" => aws(source).map(|(variable, _, key)| (variable, key)),
+        // Its resource may stand in the entry.
+        "azure" if entry.resource.is_some() || azure_resource(source).is_some() => {
+            Some((AZURE_KEY, source.variable(AZURE_KEY)?.to_owned()))
+        }
+        _ => None,
+    };
+    let (variable, key) = plain().or_else(of_several)?;
+    Some((variable, platform, Secret::new(key.trim())))
+}
+
+fn of_entry(entry: &raw::Provider) -> Option<&'static Platform> {
+    platform::find(entry.platform.as_deref().unwrap_or(&entry.slug))
+}
+
 /// The keys that Amazon's own programs use, in the form that a credential has: the variable that names them, the provider and
 /// the key. Nothing where a part is missing.
 fn aws(source: &Source) -> Option<(&'static str, &'static str, String)> {
@@ -225,9 +258,9 @@ fn aws(source: &Source) -> Option<(&'static str, &'static str, String)> {
 /// A key for Azure is of use only with the resource that it is for. An address that names none may be meant for another
 /// program, so it is passed over.
 fn azure(source: &Source) -> Option<(&'static str, &'static str, String)> {
-    let key = source.variable("AZURE_OPENAI_API_KEY")?;
+    let key = source.variable(AZURE_KEY)?;
     azure_resource(source)?;
-    Some(("AZURE_OPENAI_API_KEY", "azure", key.to_owned()))
+    Some((AZURE_KEY, "azure", key.to_owned()))
 }
 
 /// Variables that name half of a provider, and what is missing.
@@ -240,14 +273,32 @@ pub fn unused(config: &raw::Config, source: &Source) -> Vec<String> {
             found.push(format!("{one} found, but {other} is not set: Amazon Bedrock is no provider"));
         }
     }
-    if source.variable("AZURE_OPENAI_API_KEY").is_some() && azure_resource(source).is_none() && !is_said("azure") {
+    if source.variable(AZURE_KEY).is_some() && azure_resource(source).is_none() && !is_said("azure") {
         let why = match source.variable("AZURE_OPENAI_ENDPOINT") {
             None => "is not set",
             Some(_) => "is no address such as https://RESOURCE.openai.azure.com",
         };
-        found.push(format!("AZURE_OPENAI_API_KEY found, but AZURE_OPENAI_ENDPOINT {why}: Azure is no provider"));
+        found.push(format!("{AZURE_KEY} found, but AZURE_OPENAI_ENDPOINT {why}: Azure is no provider"));
     }
+    found.extend(config.providers.iter().filter_map(|entry| keyless(entry, source)));
     found
+}
+
+/// What is said of an entry of a vendor's that has no key. It is no mistake: customers may bring theirs.
+fn keyless(entry: &raw::Provider, source: &Source) -> Option<String> {
+    let platform = of_entry(entry).filter(|platform| !platform.local && entry.api_key.is_none())?;
+    if unsaid_key(entry, source).is_some() {
+        return None;
+    }
+    let variable = platform::ways(platform.slug).find_map(|way| way.env);
+    let why = match variable {
+        Some(variable) if source.variable(variable).is_some() => {
+            format!(", and {variable} is not sent to a base_url unless api_key = \"env:{variable}\" says so")
+        }
+        Some(variable) if entry.base_url.is_none() => format!(", and {variable} is not set"),
+        _ => String::new(),
+    };
+    Some(format!("{} has no api_key{why}: only customers' own credentials are used there", entry.slug))
 }
 
 /// The resource in `https://RESOURCE.openai.azure.com`.
@@ -424,7 +475,7 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
         ensure!(part.as_ref().is_none_or(fits), "{name}: use letters, digits and dashes");
     }
     let wanted = entry.platform.as_deref().unwrap_or(&entry.slug);
-    let known = platform::find(wanted);
+    let known = of_entry(entry);
     ensure!(entry.platform.is_none() || known.is_some(), "platform: {wanted:?} is not a known one");
     let of_another = |known: &Platform| {
         let own = platform::find(&entry.slug);
@@ -436,6 +487,7 @@ fn from_entry(entry: &raw::Provider, source: &Source) -> anyhow::Result<Provider
     );
     let said = entry.protocol.as_deref().map(protocol).transpose()?;
     let key = entry.api_key.as_deref().map(|text| secret::resolve(text, source)).transpose().context("api_key")?;
+    let key = key.or_else(|| unsaid_key(entry, source).map(|(_, _, key)| key));
     let auth = match entry.auth.as_deref() {
         Some(name) => {
             Some(Auth::parse(name).with_context(|| format!("auth: {name:?} is none of {}", Auth::NAMES.join(", ")))?)

@@ -601,7 +601,8 @@ pub struct Provider {
     pub protocol: Option<String>,
     /// Without the part that the protocol adds (`/v1/messages`).
     pub base_url: Option<String>,
-    /// `env:NAME`, `file:PATH`, `cmd:["program", "argument"]`, or the key itself.
+    /// `env:NAME`, `file:PATH`, `cmd:["program", "argument"]`, or the key itself. A known provider without a `base_url` has
+    /// the key that its variable in the environment holds.
     pub api_key: Option<String>,
     /// How the key is sent: `x-api-key`, `bearer`, `x-goog-api-key`, `api-key`, `x-api-key+api-key`, `aws` or `google`.
     pub auth: Option<String>,

@@ -598,6 +598,38 @@ fn a_level_and_a_store_that_a_start_would_refuse_are_named() {
 }
 
 #[test]
+fn an_entry_without_a_key_has_the_one_in_the_environment() {
+    let openai = ("OPENAI_API_KEY", "k");
+    let aws = [("AWS_ACCESS_KEY_ID", "a"), ("AWS_SECRET_ACCESS_KEY", "s")];
+    let azure = [("AZURE_OPENAI_API_KEY", "k")];
+    let other = "[[providers]]\nslug = \"openai-2\"\nplatform = \"openai\"\n";
+    for (text, environment, slug, variable) in [
+        ("[[providers]]\nslug = \"openai\"\n", &[openai][..], "openai", "OPENAI_API_KEY"),
+        (other, &[openai], "openai-2", "OPENAI_API_KEY"),
+        ("[[providers]]\nslug = \"bedrock\"\n", &aws, "amazon-bedrock", "AWS_ACCESS_KEY_ID"),
+        ("[[providers]]\nslug = \"azure\"\nresource = \"r\"\n", &azure, "azure", "AZURE_OPENAI_API_KEY"),
+    ] {
+        let (_folder, source) = source(text, environment);
+        let checked = source.read().unwrap();
+        assert!(checked.found.iter().any(|found| found.variable == variable), "{text}");
+        let snapshot = checked.snapshot(None, ADDRESS).unwrap();
+        let upstream = snapshot.upstreams.iter().find(|upstream| &*upstream.slug == slug).unwrap();
+        assert!(upstream.shared && upstream.credential.is_some(), "{text}");
+    }
+    for (rest, environment, expected) in [
+        ("", &[][..], "openai has no api_key, and OPENAI_API_KEY is not set: only customers' own"),
+        // It may be anybody's.
+        ("base_url = \"https://relay.example/v1\"\n", &[openai], "OPENAI_API_KEY is not sent to a base_url unless"),
+    ] {
+        let (_folder, source) = source(&format!("[[providers]]\nslug = \"openai\"\n{rest}"), environment);
+        let checked = source.read().unwrap();
+        assert!(checked.found.is_empty() && checked.unused.join("\n").contains(expected), "{:?}", checked.unused);
+        let snapshot = checked.snapshot(None, ADDRESS).unwrap();
+        assert!(snapshot.upstreams.iter().all(|upstream| !upstream.shared));
+    }
+}
+
+#[test]
 fn half_a_provider_in_the_environment_is_told() {
     let key = ("AZURE_OPENAI_API_KEY", "planted-key");
     let unused = |text: &str, environment: &[(&str, &str)]| {

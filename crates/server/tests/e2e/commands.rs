@@ -200,7 +200,7 @@ async fn an_alias_may_name_a_simulated_model() {
     let place = Place::new("[aliases]\nhouse = \"tidegate/sim\"\n");
     let output = place.run(&["check"]).await;
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert!(text(&output.stdout).contains("no provider is configured"), "{}", text(&output.stdout));
+    assert!(text(&output.stdout).contains("no provider has a key"), "{}", text(&output.stdout));
 }
 
 #[tokio::test]
