@@ -241,6 +241,12 @@ pub(crate) fn sqlite_checkpointer(file: &Path) -> SqlitePool {
     sqlite_pool().max_connections(1).connect_lazy_with(options)
 }
 
+/// The connection of somebody who only looks. It may write for SQLite's own sake, which has to fold the log that such a
+/// connection opened when it is the last to leave; no statement may.
+pub(crate) fn sqlite_looker(file: &Path) -> SqlitePool {
+    sqlite_pool().max_connections(1).connect_lazy_with(sqlite_connection(file).pragma("query_only", "ON"))
+}
+
 pub(crate) fn sqlite_readers(file: &Path) -> SqlitePool {
     sqlite_pool().max_connections(SQLITE_READERS).connect_lazy_with(sqlite_connection(file).read_only(true))
 }

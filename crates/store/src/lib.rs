@@ -61,7 +61,7 @@ pub use dialect::listen;
 pub use error::{Refused, Result, StoreError};
 pub use log::Log;
 pub use migrations::SCHEMA;
-pub use open::{OpenError, check_url, is_there};
+pub use open::{Looked, OpenError, check_url, is_there};
 
 /// How long a caller waits for a free connection.
 const POOL_WAIT: Duration = Duration::from_secs(1);

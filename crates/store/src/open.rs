@@ -53,6 +53,85 @@ impl Store {
     }
 }
 
+/// What somebody finds who only looks at a store.
+#[derive(Debug)]
+pub enum Looked {
+    /// No tables: the next start makes them.
+    Empty,
+    /// Tables that the next start changes to those of this release.
+    Older,
+    /// Tables of this release or a newer one. Nothing can be written through it.
+    Ready(Store),
+}
+
+impl Store {
+    /// Looks at what [`open`](Self::open) would open: nothing is made there and no table is changed.
+    pub async fn look(url: &str, data_dir: &Path) -> Result<Looked, OpenError> {
+        match url.split_once(':') {
+            Some(("sqlite", name)) => look_sqlite(name, data_dir).await,
+            Some(("postgres" | "postgresql", _)) => look_postgres(url).await,
+            _ => Err(OpenError::UnknownKind),
+        }
+    }
+}
+
+impl Looked {
+    fn of(known: i64, store: Store) -> Self {
+        match known {
+            0 => Self::Empty,
+            known if known < migrations::SCHEMA => Self::Older,
+            _ => Self::Ready(store),
+        }
+    }
+}
+
+/// The last change that the tables have had.
+const KNOWN: &str = "SELECT COALESCE(MAX(version), 0) FROM _sqlx_migrations WHERE success";
+
+async fn look_sqlite(name: &str, data_dir: &Path) -> Result<Looked, OpenError> {
+    let path = data_dir.join(file_name(name)?);
+    let failed = |reason: String| OpenError::File { path: path.clone(), reason: one_line(&reason) };
+    if !path.try_exists().map_err(|error| failed(error.to_string()))? {
+        return Ok(Looked::Empty);
+    }
+    let pool = dialect::sqlite_looker(&path);
+    let known = async {
+        let tables = "SELECT COUNT(*) FROM sqlite_master WHERE name = '_sqlx_migrations'";
+        match sqlx::query_scalar::<_, i64>(tables).fetch_one(&pool).await? {
+            0 => Ok(0),
+            _ => sqlx::query_scalar::<_, i64>(KNOWN).fetch_one(&pool).await,
+        }
+    };
+    let known = known.await.map_err(|error| failed(error.to_string()))?;
+    let store = Store::Sqlite { writer: pool.clone(), readers: pool, log: Arc::new(Log::of(&path)) };
+    let looked = Looked::of(known, store.clone());
+    if !matches!(looked, Looked::Ready(_)) {
+        store.close().await;
+    }
+    Ok(looked)
+}
+
+async fn look_postgres(url: &str) -> Result<Looked, OpenError> {
+    let (options, parsed) = postgres_options(url)?;
+    let mut connection = connected(&options, &parsed).await?;
+    let known = async {
+        let is_there = "SELECT to_regclass('_sqlx_migrations') IS NOT NULL";
+        match sqlx::query_scalar::<_, bool>(is_there).fetch_one(&mut connection).await? {
+            false => Ok(0),
+            true => sqlx::query_scalar::<_, i64>(KNOWN).fetch_one(&mut connection).await,
+        }
+    };
+    let known = known.await.map_err(|error| OpenError::Connect {
+        host: options.get_host().to_owned(),
+        port: options.get_port(),
+        reason: without_password(&one_line(&error.to_string()), &parsed),
+    })?;
+    // The answer is here; a server that hangs up before our goodbye has done no harm.
+    let _ = connection.close().await;
+    let options = options.options([("default_transaction_read_only", "on")]);
+    Ok(Looked::of(known, Store::Postgres(dialect::postgres_pool(options))))
+}
+
 /// Whether a store could be there, as far as its URL says.
 pub fn check_url(url: &str) -> Result<(), OpenError> {
     match url.split_once(':') {

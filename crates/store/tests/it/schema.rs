@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use sqlx::Row;
 use tidegate_core::{Exchange, Timestamp, Usage};
 use tidegate_store::activity::{Asked, DayOfModel};
-use tidegate_store::{Store, StoreError};
+use tidegate_store::{Looked, Store, StoreError};
 
 use crate::databases::{Database, NOW, by, first, hash, new_key, with_postgres, with_sqlite};
 use crate::generations::{exchange, tenant};
@@ -178,6 +178,20 @@ on_both! {
         again.close().await;
     }
 
+    async fn who_looks_at_a_store_changes_nothing_there(database: &Database) {
+        let look = async || Store::look(&database.url, database.folder.path()).await.unwrap();
+        database.bootstrap(vec![]).await;
+        let Looked::Ready(looked) = look().await else { panic!("its tables are those of this release") };
+        assert_eq!(looked.organisation_ids().await.unwrap().len(), 1);
+        assert!(looked.set_moved(Some(NOW)).await.is_err(), "nothing is written through it");
+        looked.close().await;
+        database.execute("DELETE FROM _sqlx_migrations WHERE version > 1", &[]).await;
+        assert!(matches!(look().await, Looked::Older));
+        assert!(!database.store.is_migrated().await.unwrap());
+        database.execute("DROP TABLE _sqlx_migrations", &[]).await;
+        assert!(matches!(look().await, Looked::Empty));
+    }
+
     async fn lif_5_a_store_migrated_by_a_newer_release_still_opens(database: &Database) {
         database
             .execute(
@@ -193,6 +207,16 @@ on_both! {
         assert!(!again.is_migrated().await.unwrap());
         again.close().await;
     }
+}
+
+#[tokio::test]
+async fn a_sqlite_store_that_is_looked_at_is_not_made() {
+    let folder = tempfile::TempDir::new().unwrap();
+    assert!(matches!(Store::look("sqlite:a.db", folder.path()).await, Ok(Looked::Empty)));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    std::fs::write(folder.path().join("a.db"), "this is a text and no database".repeat(100)).unwrap();
+    let error = Store::look("sqlite:a.db", folder.path()).await.unwrap_err().to_string();
+    assert!(error.contains("a.db: ") && error.contains("not a database"), "{error}");
 }
 
 /// Migrations are under a lock on both databases, so nodes may start together on an empty store.
