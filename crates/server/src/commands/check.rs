@@ -17,8 +17,9 @@ use tidegate_gateway::{Place, Upstream};
 use tidegate_providers::anthropic::{self, Forwarded};
 use tidegate_providers::{Auth, Carriage, Protocol, count};
 use tidegate_routing::Endpoint;
-use tidegate_store::Store;
+use tidegate_store::learned::LearnedRow;
 use tidegate_store::vault::{MasterKeySource, MasterRing};
+use tidegate_store::{Looked, OpenError, Store};
 use tokio::time::timeout;
 
 use super::out::say;
@@ -28,7 +29,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 
 pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
     let config = source.read()?;
-    startable(&config).await?;
+    let looked = Store::look(&config.storage_url, &config.data_dir).await;
+    startable(&config, &looked).await?;
     // The simulated provider stands last and is not running: its models are known here, but it is not called.
     let simulated = config.sim_enabled.then_some("http://simulator.invalid");
     let snapshot = config.snapshot(simulated, config.listen)?;
@@ -54,8 +56,7 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
         say!("note  no provider has a key: only the simulated models answer")?;
     }
     let (client, tokens) = (Client::default(), Tokens::default());
-    let mut failed = false;
-    learned(&config).await?;
+    let mut failed = !tell_store(looked).await?;
     // A provider may be reached in several ways; those that no model uses are passed over.
     let mut named: Vec<&str> = Vec::new();
     for upstream in providers.iter().filter(|upstream| upstream.shared) {
@@ -104,42 +105,62 @@ pub async fn check(source: &Source, offline: bool) -> anyhow::Result<ExitCode> {
 }
 
 /// What a start would refuse besides: master keys that cannot be read, and first keys that cannot be read or are too short.
-/// A ring that the first start makes is not missed.
-async fn startable(config: &Checked) -> anyhow::Result<()> {
+/// A ring that the first start makes is not missed, nor one of which a store that cannot be asked would tell whether it is.
+async fn startable(config: &Checked, looked: &Result<Looked, OpenError>) -> anyhow::Result<()> {
+    let is_first = is_first(looked).await;
     let is_missing = matches!(&config.master_key, MasterKeySource::File(path) if !path.exists());
-    if !(is_missing && is_first(config).await) {
+    if !(is_missing && (is_first || looked.is_err())) {
         MasterRing::load(&config.master_key).await?;
     }
     let first = [("keys.management_key", &config.management_key), ("keys.inference_key", &config.inference_key)];
     let unfit = first.into_iter().find_map(|(name, key)| key.is_ready(name).err());
     match unfit {
         // One that was stored before goes on as it is.
-        Some(unfit) if is_first(config).await => Err(unfit),
+        Some(unfit) if is_first => Err(unfit),
         _ => Ok(()),
     }
 }
 
 /// Whether a start would be the first one, as far as can be told.
-async fn is_first(config: &Checked) -> bool {
-    if !config.data_dir.is_dir() && config.storage_url.starts_with("sqlite:") {
-        return true;
+async fn is_first(looked: &Result<Looked, OpenError>) -> bool {
+    match looked {
+        Ok(Looked::Empty) => true,
+        Ok(Looked::Ready(store)) => store.organisation_ids().await.is_ok_and(|organisations| organisations.is_empty()),
+        // No start has an earlier release's store for its first.
+        Ok(Looked::Older) | Err(_) => false,
     }
-    let Ok(store) = Store::open(&config.storage_url, &config.data_dir).await else { return false };
-    let found = store.organisation_ids().await;
-    store.close().await;
-    found.is_ok_and(|organisations| organisations.is_empty())
 }
 
-/// What the gateway has found out that upstreams do not take. A store that is not there is not made for the question.
-async fn learned(config: &Checked) -> anyhow::Result<()> {
-    if !config.data_dir.is_dir() {
-        return Ok(());
-    }
-    let Ok(store) = Store::open(&config.storage_url, &config.data_dir).await else {
-        return Ok(say!("note  the store cannot be read: what was learnt of upstreams is not shown")?);
+/// Says how the store is, and what is known there of upstreams; and whether it can be used.
+async fn tell_store(looked: Result<Looked, OpenError>) -> anyhow::Result<bool> {
+    let learned = match looked {
+        Ok(Looked::Empty) => {
+            say!("note  the store has no tables yet: the next start makes them")?;
+            return Ok(true);
+        }
+        Ok(Looked::Older) => {
+            say!(
+                "note  the store is of an earlier release: the next start changes its tables, which may take minutes"
+            )?;
+            return Ok(true);
+        }
+        Ok(Looked::Ready(store)) => {
+            let learned = store.learned().await;
+            store.close().await;
+            learned.map_err(anyhow::Error::from)
+        }
+        Err(error) => Err(error.into()),
     };
+    match learned {
+        Ok(learned) => tell_learned(&learned).map(|()| true),
+        Err(error) => say!("FAIL  {error:#}").map(|()| false),
+    }
+}
+
+/// What the gateway has found out that upstreams do not take.
+fn tell_learned(learned: &[LearnedRow]) -> anyhow::Result<()> {
     let now = SystemClock.now();
-    for row in store.learned().await?.into_iter().filter(|row| now.since(row.learned) < BELIEVED) {
+    for row in learned.iter().filter(|row| now.since(row.learned) < BELIEVED) {
         say!(
             "note  {} does not take the {} {} for {}: it is left out there",
             row.provider,

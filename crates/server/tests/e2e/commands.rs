@@ -3,6 +3,8 @@
 use std::process::Output;
 
 use serde_json::Value;
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _};
 use tidegate_sim::{Behaviour, Script, Sim};
 
 use crate::harness::{Place, Tidegate, command, soon};
@@ -269,6 +271,44 @@ async fn a_check_finds_what_a_start_would_refuse() {
         text(&output.stderr),
         "tidegate: http://127.0.0.1:1 could not be reached: start the gateway or correct --url\n"
     );
+}
+
+#[tokio::test]
+async fn a_check_looks_at_the_store_and_leaves_it_as_it_is() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    let (_, place) = Tidegate::start().endpoint(MODEL, &sim).run().await.stop().await;
+    let file = place.data_dir().join("tidegate.db");
+    let options = SqliteConnectOptions::new().filename(&file);
+    let mut connection = options.connect().await.unwrap();
+    sqlx::query("DELETE FROM _sqlx_migrations WHERE version = 20").execute(&mut connection).await.unwrap();
+    let output = place.run(&["check", "--offline"]).await;
+    let said = text(&output.stdout);
+    assert!(output.status.success() && said.contains("note  the store is of an earlier release"), "{said}");
+    let last: i64 =
+        sqlx::query_scalar("SELECT MAX(version) FROM _sqlx_migrations").fetch_one(&mut connection).await.unwrap();
+    assert_eq!(last, 19, "a check changes no tables");
+    connection.close().await.unwrap();
+
+    std::fs::write(&file, "no database".repeat(1000)).unwrap();
+    let output = place.run(&["check", "--offline"]).await;
+    let said = text(&output.stdout);
+    assert!(said.contains("FAIL  cannot open the database file ") && said.contains("not a database"), "{said}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[tokio::test]
+async fn a_check_says_why_the_store_cannot_be_reached() {
+    let place = Place::new("[storage]\nurl = \"postgres://user:hunter22@127.0.0.1:1/db\"\n");
+    let output = place.run(&["check", "--offline"]).await;
+    let said = text(&output.stdout);
+    assert!(
+        said.contains("FAIL  cannot connect to PostgreSQL at 127.0.0.1:1: ") && !said.contains("hunter22"),
+        "{said}"
+    );
+    // The master key, which the first start makes, is not to blame.
+    assert_eq!((output.status.code(), text(&output.stderr)), (Some(1), String::new()));
+    let empty = Place::new("").run(&["check", "--offline"]).await;
+    assert!(empty.status.success() && text(&empty.stdout).contains("note  the store has no tables yet"));
 }
 
 #[tokio::test]
