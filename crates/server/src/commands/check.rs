@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{StatusCode, Uri};
 use serde_json::json;
 use tidegate_core::Clock as _;
 use tidegate_core::clock::SystemClock;
@@ -15,7 +15,7 @@ use tidegate_gateway::tokens::Tokens;
 use tidegate_gateway::upstream::Client;
 use tidegate_gateway::{Place, Upstream};
 use tidegate_providers::anthropic::{self, Forwarded};
-use tidegate_providers::{Auth, Carriage, Protocol, count};
+use tidegate_providers::{Auth, Carriage, Protocol, count, platform};
 use tidegate_routing::Endpoint;
 use tidegate_store::learned::LearnedRow;
 use tidegate_store::vault::{MasterKeySource, MasterRing};
@@ -200,19 +200,47 @@ async fn try_provider(
     match asked {
         Err(_) => Err(format!("{host} did not answer within {} s", LIMIT.as_secs())),
         Ok(Err(_)) => Err(format!("{host} could not be reached: check base_url and the network")),
-        Ok(Ok(response)) => match response.status() {
-            StatusCode::OK if !counts => Ok(format!("{host} answers and knows the key")),
-            StatusCode::OK => Ok(format!("{host} answers for {model}")),
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                Err(format!("{host} refuses the credential: check api_key"))
-            }
-            StatusCode::NOT_FOUND => {
-                Ok(format!("{host} answers; it cannot count tokens, so the model was not checked"))
-            }
-            status if status.is_client_error() => Err(format!("{host} refuses the model {model} ({status})")),
-            status => Err(format!("{host} answers with {status}")),
-        },
+        Ok(Ok(response)) => verdict(response.status(), &host, uri, counts.then_some(model)),
     }
+}
+
+/// What an answer tells. Where no model was named, the question was which ones there are.
+fn verdict(status: StatusCode, host: &str, uri: &Uri, model: Option<&str>) -> Result<String, String> {
+    match (status, model) {
+        (StatusCode::OK, None) => Ok(format!("{host} answers and knows the key")),
+        (StatusCode::OK, Some(model)) => Ok(format!("{host} answers for {model}")),
+        (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN, _) => {
+            Err(format!("{host} refuses the credential: check api_key"))
+        }
+        (StatusCode::NOT_FOUND, Some(_)) => {
+            Ok(format!("{host} answers; it cannot count tokens, so the model was not checked"))
+        }
+        (StatusCode::NOT_FOUND, None) if lacks_version(uri) => {
+            Err(format!("there is nothing at {uri} (404): a base_url mostly ends in /v1, and this one does not"))
+        }
+        (StatusCode::NOT_FOUND, None) => {
+            Ok(format!("{host} answers; it has no list of models at {uri}, so neither key nor model was checked"))
+        }
+        (StatusCode::TOO_MANY_REQUESTS, _) => {
+            Err(format!("{host} lets nobody in for now ({status}): nothing more was checked"))
+        }
+        (status, Some(model)) if status.is_client_error() => {
+            Err(format!("{host} refuses the model {model} ({status})"))
+        }
+        (status, None) if status.is_client_error() => {
+            Err(format!("{host} does not tell its models at {uri} ({status})"))
+        }
+        (status, _) => Err(format!("{host} answers with {status}")),
+    }
+}
+
+/// Whether an address was written without the version that such addresses have. Vendors' own are known to be right.
+fn lacks_version(uri: &Uri) -> bool {
+    let is_version =
+        |part: &str| part.strip_prefix('v').is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_digit()));
+    let uri = uri.to_string();
+    let is_known = platform::PLATFORMS.iter().any(|known| uri.strip_suffix("/models") == Some(known.base_url));
+    !is_known && !uri.split('/').any(is_version)
 }
 
 /// The body of a count of one short word, where a count is the better question: it finds out about the model, too.
@@ -236,4 +264,36 @@ fn counting(upstream: &Upstream, model: &str) -> Option<Bytes> {
         _ => return None,
     };
     Some(body.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_without_a_model_is_not_told_of_one() {
+        let told = |status: u16, uri: &str, model| {
+            verdict(StatusCode::from_u16(status).unwrap(), "h", &uri.parse().unwrap(), model)
+        };
+        let (models, counts) = ("http://h/v1/models", "http://h/v1/messages/count_tokens");
+        let missing = told(404, "http://h/models", None).unwrap_err();
+        assert!(missing.contains("http://h/models (404)") && missing.contains("/v1"), "{missing}");
+        // A server without a list, at the address that such servers have, and a vendor whose address has no version.
+        for uri in [models, "https://api.perplexity.ai/models"] {
+            let listed = told(404, uri, None).unwrap();
+            assert!(listed.contains("no list of models") && listed.contains(uri), "{listed}");
+        }
+        for (status, model, expected) in [
+            (429, None, "lets nobody in for now (429"),
+            (429, Some("m"), "lets nobody in for now (429"),
+            (405, None, "does not tell its models at http://h/v1/models (405"),
+            (400, Some("m"), "refuses the model m (400"),
+            (401, None, "check api_key"),
+            (503, None, "answers with 503"),
+        ] {
+            let said = told(status, if model.is_some() { counts } else { models }, model).unwrap_err();
+            assert!(said.contains(expected), "{said}");
+        }
+        assert!(told(404, counts, Some("m")).is_ok() && told(200, models, None).is_ok());
+    }
 }
