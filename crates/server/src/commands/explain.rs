@@ -22,6 +22,7 @@ use tidegate_gateway::explain::from_configuration;
 use tidegate_gateway::upstream::{self, Client};
 use tokio::time::timeout;
 
+use super::address;
 use super::keys::open;
 use super::out::{say, shown};
 use crate::api::explain::{Candidate, Told, message};
@@ -178,11 +179,7 @@ impl Server {
         let mut headers = HeaderMap::new();
         headers.insert(AUTHORIZATION, bearer);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        let url = url.trim_end_matches('/');
-        if !(url.starts_with("http://") || url.starts_with("https://")) {
-            bail!("--url must begin with http:// or https://, such as http://127.0.0.1:8080");
-        }
-        Ok(Self { url: url.to_owned(), headers, otherwise })
+        Ok(Self { url: address::base(url)?.to_owned(), headers, otherwise })
     }
 
     async fn explained(

@@ -1,5 +1,6 @@
 //! Commands other than `serve`.
 
+mod address;
 pub mod audit;
 pub mod byok;
 pub mod check;

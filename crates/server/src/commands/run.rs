@@ -6,28 +6,47 @@ use std::process::{Command, ExitCode};
 
 use anyhow::bail;
 
+use super::address;
+
 /// Replaces this process by the program; comes back only when that fails.
 pub fn run(url: &str, key: &str, command: &[String]) -> anyhow::Result<ExitCode> {
     let Some((program, arguments)) = command.split_first() else {
         bail!("name a program, such as `tidegate run claude`")
     };
-    let url = url.trim_end_matches('/');
-    let error = Command::new(program)
-        .args(settings(program, url))
-        .args(arguments)
-        // Anthropic's clients add /v1 themselves, OpenAI's expect it in the address.
-        .env("ANTHROPIC_BASE_URL", url)
-        .env("ANTHROPIC_AUTH_TOKEN", key)
-        .env("ANTHROPIC_API_KEY", key)
-        .env("OPENAI_BASE_URL", format!("{url}/v1"))
-        .env("OPENAI_API_KEY", key)
-        .exec();
+    let url = address::base(url)?;
+    let mut child = Command::new(program);
+    child.args(settings(program, url)).args(arguments);
+    for (name, value) in environment(program, url, key) {
+        match value {
+            Some(value) => child.env(name, value),
+            None => child.env_remove(name),
+        };
+    }
+    let error = child.exec();
     bail!("{program} could not be started: {error}");
+}
+
+/// Variables that are set, and those that are taken away.
+fn environment(program: &str, url: &str, key: &str) -> [(&'static str, Option<String>); 5] {
+    // Claude Code warns of both, and asks whether a key in this one is to be used at all.
+    let api_key = (!is_called(program, "claude")).then(|| key.to_owned());
+    [
+        // Anthropic's clients add /v1 themselves, OpenAI's expect it in the address.
+        ("ANTHROPIC_BASE_URL", Some(url.to_owned())),
+        ("ANTHROPIC_AUTH_TOKEN", Some(key.to_owned())),
+        ("ANTHROPIC_API_KEY", api_key),
+        ("OPENAI_BASE_URL", Some(format!("{url}/v1"))),
+        ("OPENAI_API_KEY", Some(key.to_owned())),
+    ]
+}
+
+fn is_called(program: &str, name: &str) -> bool {
+    Path::new(program).file_name().is_some_and(|program| program == name)
 }
 
 /// What a program must be told that does not look at the environment for it.
 fn settings(program: &str, url: &str) -> Vec<String> {
-    if Path::new(program).file_name().is_none_or(|name| name != "codex") {
+    if !is_called(program, "codex") {
         return Vec::new();
     }
     let provider = format!(
@@ -39,6 +58,15 @@ fn settings(program: &str, url: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn claude_code_is_given_one_key_and_others_both() {
+        for (program, api_key) in [("claude", None), ("/usr/bin/claude", None), ("claudette", Some("k"))] {
+            let set = environment(program, "http://h", "k");
+            let value = |name: &str| set.iter().find(|(known, _)| *known == name).unwrap().1.as_deref();
+            assert_eq!((value("ANTHROPIC_AUTH_TOKEN"), value("ANTHROPIC_API_KEY")), (Some("k"), api_key), "{program}");
+        }
+    }
 
     #[test]
     fn codex_is_told_by_arguments_where_to_go() {

@@ -219,7 +219,7 @@ async fn a_provider_key_in_the_environment_is_found_and_never_shown() {
 
 #[tokio::test]
 async fn run_starts_a_program_with_address_and_key_and_hands_back_its_end() {
-    let words = ["run", "--url", "http://127.0.0.1:9/", "--key", "sk-tg-v1-x", "--", "env"];
+    let words = ["run", "--url", "http://127.0.0.1:9/api/v1/", "--key", "sk-tg-v1-x", "--", "env"];
     let output = run(&words).await;
     let said = text(&output.stdout);
     assert!(output.status.success());
@@ -231,6 +231,8 @@ async fn run_starts_a_program_with_address_and_key_and_hands_back_its_end() {
     ] {
         assert!(said.lines().any(|found| found == line), "{line} is not in {said}");
     }
+    let wrong = run(&["run", "--url", "127.0.0.1:9", "--key", "k", "env"]).await;
+    assert!(!wrong.status.success() && text(&wrong.stderr).contains("--url must begin with http://"));
     let mut named = command(&["run", "sh", "-c", "exit 7"]);
     let output = soon("a program", named.env("TIDEGATE_API_KEY", "k").output()).await.unwrap();
     assert_eq!(output.status.code(), Some(7));
