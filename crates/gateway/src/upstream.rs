@@ -3,6 +3,7 @@
 //! customer's credential was stored for.
 
 mod plain;
+mod unanswered;
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -25,7 +26,8 @@ use tidegate_providers::{Class, Fault};
 use tokio::time::{Instant, timeout, timeout_at};
 
 pub use self::plain::Flow;
-use self::plain::{Plain, Unanswered};
+use self::plain::Plain;
+pub use self::unanswered::{TlsTrouble, Unanswered};
 
 const CONNECT: Duration = Duration::from_secs(5);
 const IDLE_CONNECTION: Duration = Duration::from_secs(60);
@@ -107,24 +109,34 @@ impl Client {
         &self,
         method: Method,
         uri: &Uri,
-        mut headers: HeaderMap,
+        headers: HeaderMap,
         body: Pieces,
     ) -> Result<Response<Flow>, Fault> {
+        self.ask(method, uri, headers, body).await.map_err(|Unanswered { is_connect, .. }| {
+            // The client's own text may hold addresses; only its kind is logged.
+            tracing::debug!(connect = is_connect, "an upstream call failed before its answer");
+            Fault::without_answer(Class::Unreachable)
+        })
+    }
+
+    /// For people, who want to know why there is no answer.
+    pub async fn ask(
+        &self,
+        method: Method,
+        uri: &Uri,
+        mut headers: HeaderMap,
+        body: Pieces,
+    ) -> Result<Response<Flow>, Unanswered> {
         headers.insert(USER_AGENT, AGENT);
         // Without a word a server or a proxy between may use any coding, and none is undone here.
         headers.insert(ACCEPT_ENCODING, PLAIN);
         let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.headers_mut() = headers;
-        let answer = match uri.scheme_str() {
+        match uri.scheme_str() {
             Some("https") => self.over_tls(uri, request).await,
             _ => self.plain.get_or_init(|| Plain::new(connector())).request(uri, request).await,
-        };
-        answer.map_err(|Unanswered { is_connect }| {
-            // The client's own text may hold addresses; only its kind is logged.
-            tracing::debug!(connect = is_connect, "an upstream call failed before its answer");
-            Fault::without_answer(Class::Unreachable)
-        })
+        }
     }
 
     async fn over_tls(&self, uri: &Uri, mut request: Request<Pieces>) -> Result<Response<Flow>, Unanswered> {
@@ -134,13 +146,15 @@ impl Client {
             None => {
                 let pool = tls_pool().map_err(|error| {
                     tracing::error!(%error, "the system's trust store cannot be used");
-                    Unanswered { is_connect: true }
+                    Unanswered::of(true)
                 })?;
                 self.tls.get_or_init(|| pool)
             }
         };
         let answer = pool.request(request).await;
-        answer.map(|answer| answer.map(Flow::from)).map_err(|error| Unanswered { is_connect: error.is_connect() })
+        answer
+            .map(|answer| answer.map(Flow::from))
+            .map_err(|error| Unanswered { is_connect: error.is_connect(), tls: TlsTrouble::of(&error) })
     }
 }
 

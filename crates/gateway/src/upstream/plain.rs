@@ -22,7 +22,7 @@ use tokio::task::coop::{cooperative, unconstrained};
 use tokio::time::interval;
 use tower_service::Service as _;
 
-use super::{IDLE_CONNECTION, Pieces};
+use super::{IDLE_CONNECTION, Pieces, Unanswered};
 use crate::tasks;
 
 /// How often idle connections are looked after.
@@ -30,11 +30,6 @@ const ROUND: Duration = Duration::from_secs(15);
 
 /// After this many rounds a connection that nobody used is closed.
 const ROUNDS: u64 = IDLE_CONNECTION.as_secs() / ROUND.as_secs();
-
-/// A call failed before its answer; whether there was nobody to send it to.
-pub(super) struct Unanswered {
-    pub is_connect: bool,
-}
 
 /// The connections to every server that is called without TLS.
 pub(super) struct Plain {
@@ -52,22 +47,21 @@ impl Plain {
 
     /// Sends a request and waits for the head of its answer.
     pub async fn request(&self, uri: &Uri, mut request: Request<Pieces>) -> Result<Response<Flow>, Unanswered> {
-        let broken = Unanswered { is_connect: false };
-        let authority = uri.authority().ok_or(Unanswered { is_connect: true })?.as_str();
+        let authority = uri.authority().ok_or_else(|| Unanswered::of(true))?.as_str();
         *request.uri_mut() = uri.path_and_query().cloned().map_or_else(|| Uri::from_static("/"), Uri::from);
         loop {
             let kept = self.idle.take(authority);
             let is_kept = kept.is_some();
             let mut link = match kept {
                 Some(link) => link,
-                None => Box::pin(self.connect(uri, authority)).await.ok_or(Unanswered { is_connect: true })?,
+                None => Box::pin(self.connect(uri, authority)).await.ok_or_else(|| Unanswered::of(true))?,
             };
             request.headers_mut().entry(HOST).or_insert_with(|| link.host.clone());
             match link.exchange(request).await {
                 Ok(answer) => return Ok(answer.map(|body| Flow::over(body, link))),
                 // The server closed it while it was idle, and has seen nothing of this.
                 Err(Some(unsent)) if is_kept => request = unsent,
-                Err(_) => return Err(broken),
+                Err(_) => return Err(Unanswered::of(false)),
             }
         }
     }

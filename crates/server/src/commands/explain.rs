@@ -12,14 +12,14 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use clap::Args;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue};
-use http::{StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tidegate_core::clock::{Clock as _, SystemClock};
 use tidegate_core::{GenerationId, KeyHash};
 use tidegate_gateway::explain::from_configuration;
-use tidegate_gateway::upstream::{self, Client};
+use tidegate_gateway::upstream::{self, Client, TlsTrouble};
 use tokio::time::timeout;
 
 use super::address;
@@ -220,17 +220,15 @@ impl Server {
         let url = &self.url;
         let uri: Uri = format!("{url}{path}").parse().with_context(|| format!("--url {url} is not an address"))?;
         let (client, headers) = (Client::default(), self.headers.clone());
+        let (method, body) = body.map_or((Method::GET, Bytes::new()), |body| (Method::POST, body));
         let asking = async {
-            let response = match body {
-                Some(body) => client.send(&uri, headers, body.into()).await?,
-                None => client.get(&uri, headers).await?,
-            };
+            let response = client.ask(method, &uri, headers, body.into()).await.map_err(|silence| silence.tls)?;
             let status = response.status();
-            upstream::whole(response.into_body(), LARGEST_ANSWER).await.map(|text| (status, text))
+            upstream::whole(response.into_body(), LARGEST_ANSWER).await.map(|text| (status, text)).map_err(|_| None)
         };
         match timeout(LIMIT, asking).await {
             Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(_)) => bail!("{url} could not be reached: start the gateway or correct --url{}", self.otherwise),
+            Ok(Err(trouble)) => bail!("{url} {}", silence(trouble, self.otherwise)),
             Err(_) => bail!("{url} did not answer within {} s", LIMIT.as_secs()),
         }
     }
@@ -254,6 +252,17 @@ impl Server {
             ),
             status => bail!("{} answers {status}: {}", self.url, complaint(text)),
         }
+    }
+}
+
+/// Why a gateway did not answer, and what can be done.
+fn silence(trouble: Option<TlsTrouble>, otherwise: &str) -> String {
+    match trouble {
+        None => format!("could not be reached: start the gateway or correct --url{otherwise}"),
+        Some(TlsTrouble::Certificate(why)) => {
+            format!("shows a certificate that is not trusted here ({why}): name its authority's file in SSL_CERT_FILE")
+        }
+        Some(TlsTrouble::Other(why)) => format!("does not speak TLS as it should ({why}): is it an http:// address?"),
     }
 }
 
@@ -423,4 +432,16 @@ fn tell_past(text: &str) -> anyhow::Result<()> {
         ]
     }));
     table(&rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_is_not_trusted_is_no_gateway_that_is_not_there() {
+        let told = silence(Some(TlsTrouble::Certificate("UnknownIssuer".to_owned())), "; or else");
+        assert!(told.contains("(UnknownIssuer)") && told.contains("SSL_CERT_FILE"), "{told}");
+        assert!(!told.contains("start the gateway") && silence(None, "; or else").ends_with("correct --url; or else"));
+    }
 }

@@ -276,6 +276,18 @@ async fn a_check_finds_what_a_start_would_refuse() {
 }
 
 #[tokio::test]
+async fn trouble_with_tls_is_told_from_a_gateway_that_is_not_there() {
+    let sim = Sim::start(Behaviour::says("hello")).await;
+    // It answers, but not so.
+    let url = sim.base_url().replace("http:", "https:");
+    for words in [&["reload"][..], &["explain", "a/b"]] {
+        let output = run(&[words, &["--url", &url, "--management-key", "k"]].concat()).await;
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("does not speak TLS as it should"), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_check_looks_at_the_store_and_leaves_it_as_it_is() {
     let sim = Sim::start(Behaviour::says("hello")).await;
     let (_, place) = Tidegate::start().endpoint(MODEL, &sim).run().await.stop().await;
