@@ -555,7 +555,8 @@ impl Default for Billing {
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Log {
-    /// `auto` (text on a terminal, JSON otherwise), `text` or `json`.
+    /// `auto` (text on a terminal, JSON otherwise), `text` or `json`: then nothing else goes to standard output, and the first
+    /// screen with its keys goes to standard error.
     pub format: String,
     /// `error`, `warn`, `info`, `debug`, `trace`, or a filter such as `info,tidegate_gateway=debug`.
     pub level: String,

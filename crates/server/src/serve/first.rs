@@ -1,11 +1,12 @@
 //! The first start: what is made and said once.
 
-use std::io::Write as _;
+use std::io::Write;
 use std::net::SocketAddr;
 
 use tidegate_core::clock::Clock;
 use tidegate_core::key::{self, KeyHash};
 use tidegate_core::{KeyKind, Money, Secret};
+use tidegate_observe::logging::Format;
 use tidegate_store::Store;
 use tidegate_store::keys::{LimitReset, NewKey};
 use tidegate_store::organisations::Bootstrap;
@@ -64,14 +65,18 @@ pub(super) async fn bootstrap(store: &Store, config: &Checked, clock: &dyn Clock
     Ok(store.bootstrap(clock.now(), contents).await?.map(|_| first))
 }
 
-/// The first screen. Keys are printed here and nowhere else, once, to standard output and never to a log.
+/// The first screen. Keys are printed here and nowhere else, once, and never to a log. It is text: where a log of JSON was
+/// asked for, whoever reads standard output reads that alone, and the screen goes to standard error.
 pub(super) fn announce(
     config: &Checked,
     address: SocketAddr,
     public_url: &str,
     first: Option<&First>,
 ) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out: Box<dyn Write> = match config.log_format {
+        Format::Json => Box::new(std::io::stderr().lock()),
+        Format::Auto | Format::Text => Box::new(std::io::stdout().lock()),
+    };
     writeln!(out, "Tidegate {} listening on {}://{address}", env!("CARGO_PKG_VERSION"), config.scheme())?;
     for found in &config.found {
         writeln!(out, "  {} found: {} is a provider", found.variable, found.provider)?;

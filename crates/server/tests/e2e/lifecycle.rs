@@ -62,6 +62,17 @@ async fn lif_1_the_first_start_makes_a_private_place_and_shows_its_keys_once() {
 }
 
 #[tokio::test]
+async fn where_a_log_of_json_is_asked_for_nothing_else_is_on_standard_output() {
+    let place = Place::new("[service]\nlisten = \"127.0.0.1:0\"\n[log]\nformat = \"json\"\nlevel = \"debug\"\n");
+    let gate = place.serve().await;
+    eventually("the keys are shown", FIVE_SECONDS, async || keys_in(&gate.stderr()).len() == 2).await;
+    assert_eq!(gate.get("/healthz").await.status, 200);
+    gate.logs("healthz").await;
+    let out = gate.stdout();
+    assert!(out.lines().all(|line| line.starts_with('{')) && keys_in(&out).is_empty(), "{out}");
+}
+
+#[tokio::test]
 async fn lif_1_a_second_process_on_the_same_folder_refuses_to_start() {
     let sim = Sim::start(Behaviour::says("hello")).await;
     let gate = Tidegate::start().endpoint(MODEL, &sim).run().await;

@@ -318,11 +318,11 @@ impl Tidegate {
         gate
     }
 
-    /// The address in the first line of the standard output.
+    /// The address in the first line of the standard output, or of the standard error where the output is the log's alone.
     async fn listening(&self) -> SocketAddr {
         let mut out = self.out.clone();
         loop {
-            let found = self.stdout().lines().find_map(|line| {
+            let found = [self.stdout(), self.stderr()].iter().flat_map(|text| text.lines()).find_map(|line| {
                 let (_, address) = line.split_once("listening on http://")?;
                 address.trim().parse().ok()
             });
