@@ -59,10 +59,18 @@ impl Called<'_> {
 /// The provider of a deployment; none where it cannot be reached.
 pub(super) fn provider(name: &str, called: &Called<'_>, params: &Value, draft: &mut Draft) -> Option<Reached> {
     let Called { prefix, slug, .. } = *called;
+    let host = |variable: &str| variable.to_lowercase().replace('_', "-");
     let address = address(params).map(|address| match environment(&address) {
+        // What stands there is no base_url of ours: more belongs behind it.
+        Some(variable) if slug == "azure" => {
+            draft.note(format!(
+                "{name}: its address was in the variable {variable}; put the first part of its host name into resource"
+            ));
+            format!("https://{}.openai.azure.com", host(variable))
+        }
         Some(variable) => {
             draft.note(format!("{name}: its address was in the variable {variable}; put it into base_url"));
-            format!("http://{}.invalid", variable.to_lowercase().replace('_', "-"))
+            format!("http://{}.invalid", host(variable))
         }
         None => plain(name, address, draft),
     });

@@ -280,6 +280,24 @@ model_list:
 }
 
 #[test]
+fn an_address_in_the_environment_is_asked_for_where_it_belongs() {
+    let (table, notes) = converted(
+        r#"
+model_list:
+  - model_name: ours
+    litellm_params: {model: azure/gpt-5, api_base: os.environ/AZURE_API_BASE}
+  - model_name: house
+    litellm_params: {model: openai/m, api_base: os.environ/HOUSE, api_key: none}
+"#,
+    );
+    let (azure, house) = (&table["providers"][0], &table["providers"][1]);
+    assert_eq!((text(azure, "resource"), text(azure, "base_url")), (Some("azure-api-base"), None));
+    assert_eq!(text(house, "base_url"), Some("http://house.invalid"));
+    assert!(notes[0].ends_with("put the first part of its host name into resource"), "{notes:?}");
+    assert!(notes[1].ends_with("HOUSE; put it into base_url"), "{notes:?}");
+}
+
+#[test]
 fn odd_names_and_prices_make_no_odd_configuration() {
     let (table, notes) = converted(
         r#"
