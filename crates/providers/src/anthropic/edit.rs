@@ -15,6 +15,7 @@ use crate::translate::Card;
 use crate::translate::card::{Level, Sampling, ThinkingMode};
 use crate::translate::carrier::Carrier;
 use crate::translate::conversation::BEGINNING;
+use crate::translate::intent::CLAMPED_EFFORT;
 use crate::translate::tools::claudes_id;
 
 /// What an edit makes of a body.
@@ -83,11 +84,19 @@ impl Rules<'_> {
             || traits.odd_tier
             || (traits.thinking && card.thinking_modes.is_some())
             || (traits.effort && !card.effort)
+            || self.clamped(traits).is_some()
             || (traits.system_message && !card.mid_system)
             || (traits.cache_lifetime && !card.cache_ttl)
             || (traits.billing_line && card.foreign)
             || (traits.cache_for_all && self.marks_last)
             || self.max_tokens.is_some_and(|wanted| wanted > self.max_output_tokens)
+    }
+
+    /// The nearest effort that the model has, where it lists what it has and the one that is asked for is not among them.
+    fn clamped(&self, traits: Traits) -> Option<Level> {
+        let card = self.card;
+        let wanted = traits.effort_level.filter(|_| card.effort && !card.efforts.is_empty()).and_then(Level::parse)?;
+        card.clamp(wanted).filter(|level| *level != wanted)
     }
 }
 
@@ -191,7 +200,11 @@ impl Edit<'_> {
             messages = messages.map(|messages| marked_last(&messages, &marker).unwrap_or(messages));
         }
         let thinking = self.thinking(members);
-        let effort = thinking.as_ref().and_then(|(_, effort)| *effort);
+        let clamped = self.rules.clamped(traits);
+        if clamped.is_some() {
+            self.warn(CLAMPED_EFFORT);
+        }
+        let effort = thinking.as_ref().and_then(|(_, effort)| *effort).or(clamped);
         let mut out = String::from("{");
         for (name, value) in &members.0 {
             let made: Option<Raw<'_>> = match name.as_ref() {
@@ -384,7 +397,9 @@ impl Edit<'_> {
                 self.warn("dropped:effort");
                 continue;
             }
-            push_member(&mut out, name, value.get());
+            if name != "effort" || effort.is_none() {
+                push_member(&mut out, name, value.get());
+            }
         }
         if let Some(effort) = effort {
             push_member(&mut out, "effort", &quoted(effort.as_str()));

@@ -81,6 +81,31 @@ fn a_tier_has_anthropics_words() {
 }
 
 #[test]
+fn an_effort_that_the_model_lacks_becomes_the_nearest_it_has() {
+    let body = |config: &str| with(&hello(), &format!(r#","output_config":{config}"#));
+    let card = Card { efforts: vec![Level::Low, Level::Medium, Level::High, Level::Max], ..claude() };
+    for is_made in [false, true] {
+        let edited = run_on(&body(r#"{"effort":"xhigh","future":1.0}"#), &card, 64_000, is_made);
+        assert_eq!(value(&edited)["output_config"], json!({"effort": "high", "future": 1.0}));
+        assert_eq!(edited.warnings, ["clamped:effort"]);
+        for effort in ["low", "medium", "high", "max"] {
+            let body = body(&format!(r#"{{"effort":"{effort}"}}"#));
+            assert!(run_on(&body, &card, 64_000, is_made).body.is_none(), "{effort}");
+        }
+    }
+    // What is not known of a model is for its vendor to judge.
+    assert!(run(&body(r#"{"effort":"xhigh"}"#), &claude()).body.is_none());
+    let high = Card { efforts: vec![Level::High, Level::Max], ..claude() };
+    let edited = run(&body(r#"{"effort":"low"}"#), &high);
+    assert_eq!(
+        (&value(&edited)["output_config"], &*edited.warnings),
+        (&json!({"effort": "high"}), &["clamped:effort".to_owned()][..])
+    );
+    let none = Card { effort: false, ..card };
+    assert_eq!(run(&body(r#"{"effort":"xhigh"}"#), &none).warnings, ["dropped:effort"]);
+}
+
+#[test]
 fn a_temperature_that_is_too_high_is_lowered() {
     let body = |temperature: &str| with(&hello(), &format!(r#","temperature":{temperature}"#));
     let card = Card { max_temperature: 1.0, ..claude() };

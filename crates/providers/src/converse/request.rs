@@ -155,8 +155,8 @@ fn reasoning(
         Wanted::Level(level, _) => Some(card.clamp(level).unwrap_or(level)),
         _ => thinking.level(card),
     };
-    if matches!(card.reasoning, ReasoningSwitch::Effort | ReasoningSwitch::Object) && thinking.is_off() && !card.claude
-    {
+    let has_levels = matches!(card.reasoning, ReasoningSwitch::Effort | ReasoningSwitch::Object) && !card.claude;
+    if has_levels && (thinking.is_off() || !card.efforts.is_empty()) {
         let _ = thinking.effort(card, conversation);
     }
     match card.reasoning {
@@ -228,7 +228,12 @@ fn effort(request: &Request, card: &Card, conversation: &mut Conversation, outpu
     let wanted = request.output_config.as_ref().and_then(|config| config.effort.as_ref()).and_then(Level::of_effort);
     let Some(wanted) = wanted else { return };
     match card.clamp(wanted) {
-        Some(level) => output.set("effort", level.as_str()),
+        Some(level) => {
+            if level != wanted {
+                conversation.warn(intent::CLAMPED_EFFORT);
+            }
+            output.set("effort", level.as_str());
+        }
         None => conversation.warn("dropped:effort"),
     }
 }

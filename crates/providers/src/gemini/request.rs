@@ -149,8 +149,9 @@ fn reasoning(
             }
         }
         (ReasoningSwitch::Level, Wanted::Level(level, _)) => {
-            let level = card.clamp(level).unwrap_or(level);
-            config.set("thinkingLevel", level_word(level));
+            let sent =
+                if card.efforts.is_empty() { level } else { thinking.effort(card, conversation).unwrap_or(level) };
+            config.set("thinkingLevel", level_word(sent));
         }
         (ReasoningSwitch::Level, Wanted::Off) => {
             let level = thinking.effort(card, conversation);

@@ -16,6 +16,9 @@ pub const NO_PREFILL: &str =
 /// The warning that the model is told not to think.
 pub const NOT_THINKING: &str = "disabled:thinking";
 
+/// The warning that the model has no such level, and thinks at the nearest one.
+pub const CLAMPED_EFFORT: &str = "clamped:effort";
+
 /// Tokens that are left to answer with, where the limit allows for so many.
 pub const ROOM: u64 = 1_024;
 
@@ -96,6 +99,8 @@ impl Thinking {
         let level = self.level(card);
         match self.wanted {
             Wanted::Level(..) if level.is_none() => conversation.warn("dropped:effort"),
+            // A budget asks for no level by its name.
+            Wanted::Level(wanted, None) if level != Some(wanted) => conversation.warn(CLAMPED_EFFORT),
             // It thinks as hard as it does by itself, because nobody can keep it from that.
             Wanted::Off if level.is_none() && !card.efforts.is_empty() => conversation.warn("dropped:thinking"),
             _ => {}

@@ -227,10 +227,14 @@ pub(crate) fn thinking(place: &Place<'_>, value: &RawValue) -> Checked<Option<u6
     integer(&place.member("budget_tokens"), budget, 1024).map(Some)
 }
 
-pub(crate) fn output_config(place: &Place<'_>, value: &RawValue) -> Checked {
+/// The effort, where one is asked for.
+pub(crate) fn output_config(place: &Place<'_>, value: &RawValue) -> Checked<Option<&'static str>> {
+    const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
     let members = members(place, value)?;
+    let mut level = None;
     if let Some(effort) = present(&members, "effort") {
-        one_of(&place.member("effort"), effort, &["low", "medium", "high", "xhigh", "max"])?;
+        let effort = one_of(&place.member("effort"), effort, &EFFORTS)?;
+        level = EFFORTS.into_iter().find(|known| *known == effort);
     }
     if let Some(format) = present(&members, "format") {
         let place = place.member("format");
@@ -247,7 +251,7 @@ pub(crate) fn output_config(place: &Place<'_>, value: &RawValue) -> Checked {
             integer(&place.member("remaining"), remaining, 0)?;
         }
     }
-    Ok(())
+    Ok(level)
 }
 
 /// Whether a compaction is among the edits.

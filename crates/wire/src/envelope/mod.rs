@@ -244,6 +244,8 @@ pub struct Traits {
     pub chat_options: bool,
     pub thinking: bool,
     pub effort: bool,
+    /// Which one, where it is one of those that there are.
+    pub effort_level: Option<&'static str>,
     /// `context_management`, and whether a compaction is among its edits.
     pub context_edits: bool,
     pub compaction: bool,

@@ -282,7 +282,7 @@ fn read_member<'a>(state: &mut State<'a, '_>, name: &str, value: &'a RawValue) -
         "output_config" => {
             traits.effort |= value.get().contains("\"effort\"");
             asked.structured |= value.get().contains("\"format\"");
-            check::output_config(&place, value)?;
+            traits.effort_level = check::output_config(&place, value)?;
         }
         "context_management" => {
             (traits.context_edits, asked.context_management) = (true, true);
