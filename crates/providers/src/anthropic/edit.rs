@@ -129,7 +129,13 @@ fn fit(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Edited {
     let Some(members) = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of) else {
         return Edited::default();
     };
-    let mut edit = Edit { rules, warnings: Vec::new(), removed_thinking: Vec::new(), has_unthought_calls: false };
+    let mut edit = Edit {
+        rules,
+        warnings: Vec::new(),
+        removed_thinking: Vec::new(),
+        has_unthought_calls: false,
+        is_budgeted: false,
+    };
     let text = edit.body(&members, traits);
     Edited { body: Some(text.into()), warnings: edit.warnings }
 }
@@ -167,6 +173,8 @@ struct Edit<'r> {
     removed_thinking: Vec<usize>,
     /// A call stands in a message without the thinking that led to it.
     has_unthought_calls: bool,
+    /// The effort has become a budget.
+    is_budgeted: bool,
 }
 
 pub(super) type Raw<'a> = Cow<'a, str>;
@@ -199,7 +207,7 @@ impl Edit<'_> {
             let marker = if self.rules.card.cache_ttl { marker.get().into() } else { unmarked(marker, 0, &LIFETIMES) };
             messages = messages.map(|messages| marked_last(&messages, &marker).unwrap_or(messages));
         }
-        let thinking = self.thinking(members);
+        let thinking = self.thinking(members, traits);
         let clamped = self.rules.clamped(traits);
         if clamped.is_some() {
             self.warn(CLAMPED_EFFORT);
@@ -283,7 +291,7 @@ impl Edit<'_> {
 
     /// How the model is to think: in a way that it takes. What is given back is the member, if it is to stand at all,
     /// and an effort that a budget amounts to.
-    fn thinking(&mut self, members: &Members<'_>) -> Option<(Option<String>, Option<Level>)> {
+    fn thinking(&mut self, members: &Members<'_>, traits: Traits) -> Option<(Option<String>, Option<Level>)> {
         let value = members.get("thinking").filter(|value| json::kind(value) == Kind::Object)?;
         let inner = Members::of(value)?;
         let word = |name: &str| inner.get(name).and_then(json::string);
@@ -314,10 +322,12 @@ impl Edit<'_> {
                 self.warn("changed:thinking");
                 let limit = self.rules.max_tokens.unwrap_or(self.rules.max_output_tokens);
                 let limit = limit.min(self.rules.max_output_tokens);
-                // Half for thinking, and never so much that nothing is left to answer with.
-                let budget = (limit / 2).clamp(1_024, limit.saturating_sub(1_024).max(1_024));
+                // As much as the effort amounts to, else half; and never so much that nothing is left to answer with.
+                let asked = traits.effort_level.and_then(Level::parse).and_then(|level| level.share(limit));
+                let budget = asked.unwrap_or(limit / 2).clamp(1_024, limit.saturating_sub(1_024).max(1_024));
                 let made =
                     (limit >= 2_048).then(|| format!(r#"{{"type":"enabled","budget_tokens":{budget}{display}}}"#));
+                self.is_budgeted = asked.is_some() && made.is_some();
                 Some((made, None))
             }
             "between_tools" if !takes(ThinkingMode::BetweenTools) => {
@@ -394,7 +404,9 @@ impl Edit<'_> {
         let mut out = String::from("{");
         for (name, value) in &inner.0 {
             if name == "effort" && drops {
-                self.warn("dropped:effort");
+                if !self.is_budgeted {
+                    self.warn("dropped:effort");
+                }
                 continue;
             }
             if name != "effort" || effort.is_none() {

@@ -171,11 +171,44 @@ fn p40_thinking_is_asked_for_in_a_way_the_model_takes() {
 }
 
 #[test]
+fn an_effort_becomes_a_budget_where_there_are_no_efforts() {
+    let card =
+        Card { thinking_modes: Some(vec![ThinkingMode::Enabled, ThinkingMode::Disabled]), effort: false, ..claude() };
+    let sent = |max_tokens: u64, more: &str| {
+        let body = format!(
+            r#"{{"model":"m","max_tokens":{max_tokens},"thinking":{{"type":"adaptive"}},"messages":[{{"role":"user","content":"hi"}}]{more}}}"#
+        );
+        let edited = run_with(&body, &card, 200_000);
+        (value(&edited), edited.warnings)
+    };
+    // The share of the limit that the effort stands for, within 1024 and 128000, and with 1024 left to answer with.
+    for (max_tokens, effort, budget) in [
+        (64_000, "low", 12_800),
+        (64_000, "medium", 32_000),
+        (64_000, "high", 51_200),
+        (64_000, "xhigh", 60_800),
+        (64_000, "max", 60_800),
+        (200_000, "high", 128_000),
+        (4_000, "low", 1_024),
+        (4_000, "xhigh", 2_976),
+        (2_048, "max", 1_024),
+    ] {
+        let (body, warnings) = sent(max_tokens, &format!(r#","output_config":{{"effort":"{effort}"}}"#));
+        assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": budget}), "{effort} of {max_tokens}");
+        assert_eq!((body.get("output_config"), &*warnings), (None, &["changed:thinking".to_owned()][..]), "{effort}");
+    }
+    let (body, warnings) = sent(2_047, r#","output_config":{"effort":"low"}"#);
+    assert_eq!((body.get("thinking"), body.get("output_config")), (None, None));
+    assert_eq!(warnings, ["changed:thinking", "dropped:effort"]);
+    assert_eq!(sent(64_000, "").0["thinking"]["budget_tokens"], 32_000);
+}
+
+#[test]
 fn p41_a_budget_leaves_room_for_an_answer() {
     let fixed = Card { thinking_modes: Some(vec![ThinkingMode::Enabled]), effort: false, ..claude() };
     let body = |limit: u64| {
         format!(
-            r#"{{"model":"m","max_tokens":{limit},"thinking":{{"type":"adaptive"}},"output_config":{{"effort":"high"}},"messages":[{{"role":"user","content":"hi"}}]}}"#
+            r#"{{"model":"m","max_tokens":{limit},"thinking":{{"type":"adaptive"}},"output_config":{{"effort":"medium"}},"messages":[{{"role":"user","content":"hi"}}]}}"#
         )
     };
     let thinking = |limit: u64| value(&run(&body(limit), &fixed)).get("thinking").cloned();

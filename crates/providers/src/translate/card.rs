@@ -389,6 +389,19 @@ impl Level {
         }
     }
 
+    /// The other way round, where nothing is known of the model but how much it may write: a share of that.
+    pub fn share(self, max_tokens: u64) -> Option<u64> {
+        let percent = match self {
+            Self::None => return None,
+            Self::Minimal => 10,
+            Self::Low => 20,
+            Self::Medium => 50,
+            Self::High => 80,
+            Self::XHigh | Self::Max => 95,
+        };
+        Some((max_tokens.saturating_mul(percent) / 100).clamp(1_024, 128_000))
+    }
+
     pub fn of_effort(effort: &Effort) -> Option<Self> {
         match effort {
             Effort::Low => Some(Self::Low),

@@ -132,19 +132,11 @@ impl Thinking {
 
     /// A budget in tokens where nothing is known of the model but how much it may write: a share of that, by the effort.
     pub fn share(&self, max_tokens: u64) -> Option<u64> {
-        let percent = match self.wanted {
-            Wanted::Level(_, Some(budget)) => return Some(below(budget, max_tokens)),
-            Wanted::Level(level, None) => match level {
-                Level::None => return None,
-                Level::Minimal => 10,
-                Level::Low => 20,
-                Level::Medium => 50,
-                Level::High => 80,
-                Level::XHigh | Level::Max => 95,
-            },
-            Wanted::Nothing | Wanted::Off | Wanted::On => return None,
-        };
-        Some(below((max_tokens.saturating_mul(percent) / 100).clamp(1_024, 128_000), max_tokens))
+        match self.wanted {
+            Wanted::Level(_, Some(budget)) => Some(below(budget, max_tokens)),
+            Wanted::Level(level, None) => level.share(max_tokens).map(|budget| below(budget, max_tokens)),
+            Wanted::Nothing | Wanted::Off | Wanted::On => None,
+        }
     }
 
     /// The same where thinking counts as output: below the limit of output, so that there is room to answer. The card's
