@@ -1,5 +1,5 @@
 //! Bodies that were made here of another format. Much is usual there that Claude refuses: a temperature beside thinking, bounds
-//! in the schema of an answer, a conversation that the model begins. A body in Claude's own format is for Claude to judge.
+//! in the schema of an answer or of a strict tool, a conversation that the model begins. A body in Claude's own format is for Claude to judge.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
@@ -9,8 +9,10 @@ use tidegate_wire::json::{self, Members, quoted};
 use super::edit::{NO_THINKING, Rules, push_member};
 use crate::translate::card::ThinkingMode;
 use crate::translate::conversation::BEGINNING;
-use crate::translate::schema;
+use crate::translate::schema::{self, Strict};
 
+/// What a tool says that is to be followed to the letter; a body that was made here has no spaces between its parts.
+const STRICT: &str = r#""strict":true"#;
 /// Below this Claude refuses to sample while it thinks.
 const LEAST_TOP_P: f64 = 0.95;
 
@@ -20,7 +22,8 @@ pub(super) fn fitted(body: &Bytes, traits: Traits, rules: &Rules<'_>) -> Option<
     let is_concerned = (traits.thinking && (traits.sampling || traits.forced_choice))
         || text.contains(r#""stop_sequences""#)
         || text.contains(r#""messages":[{"role":"assistant""#)
-        || text.contains(r#""json_schema""#);
+        || text.contains(r#""json_schema""#)
+        || text.contains(STRICT);
     if !is_concerned {
         return None;
     }
@@ -39,7 +42,9 @@ struct Fit<'r> {
 impl Fit<'_> {
     fn changed(&mut self, warning: &str) {
         self.is_changed = true;
-        self.warnings.push(warning.to_owned());
+        if !self.warnings.iter().any(|known| known == warning) {
+            self.warnings.push(warning.to_owned());
+        }
     }
 
     fn body(&mut self, members: &Members<'_>) -> String {
@@ -67,6 +72,7 @@ impl Fit<'_> {
                     }
                 }
                 "messages" => push_member(&mut out, name, &self.begun(value)),
+                "tools" if value.get().contains(STRICT) => push_member(&mut out, name, &self.tools(value)),
                 "output_config" => push_member(&mut out, name, &self.output_config(value)),
                 _ => push_member(&mut out, name, value.get()),
             }
@@ -106,16 +112,48 @@ impl Fit<'_> {
         let Some(format) = config.get("format").and_then(Members::of) else { return whole() };
         let Some(schema) = format.get("schema").and_then(|schema| schema::claude(schema.get())) else { return whole() };
         self.changed("changed:output_config.format");
-        let with = |members: &Members<'_>, changed: &str, to: &str| {
-            let mut out = String::from("{");
-            for (name, value) in &members.0 {
-                push_member(&mut out, name, if name == changed { to } else { value.get() });
-            }
-            out.push('}');
-            out
-        };
         with(&config, "format", &with(&format, "schema", &schema))
     }
+
+    /// Tools with what strict mode refuses told in words, or without it where it would refuse them all the same.
+    fn tools(&mut self, value: &RawValue) -> String {
+        let tools = json::elements(value).unwrap_or_default();
+        let made: Vec<String> = tools.into_iter().map(|tool| self.tool(tool)).collect();
+        format!("[{}]", made.join(","))
+    }
+
+    fn tool(&mut self, value: &RawValue) -> String {
+        let whole = || value.get().to_owned();
+        let Some(tool) = Members::of(value) else { return whole() };
+        let is_strict = tool.get("strict").is_some_and(|strict| strict.get() == "true");
+        let Some(schema) = tool.get("input_schema").filter(|_| is_strict) else { return whole() };
+        match schema::claude_strict(schema.get()) {
+            Strict::AsItIs => whole(),
+            Strict::Told(schema) => {
+                self.changed("changed:tools.input_schema");
+                with(&tool, "input_schema", &schema)
+            }
+            Strict::Hint => {
+                self.changed("dropped:strict");
+                let mut out = String::from("{");
+                for (name, value) in tool.0.iter().filter(|(name, _)| name != "strict") {
+                    push_member(&mut out, name, value.get());
+                }
+                out.push('}');
+                out
+            }
+        }
+    }
+}
+
+/// An object with this member as it is to be.
+fn with(members: &Members<'_>, changed: &str, to: &str) -> String {
+    let mut out = String::from("{");
+    for (name, value) in &members.0 {
+        push_member(&mut out, name, if name == changed { to } else { value.get() });
+    }
+    out.push('}');
+    out
 }
 
 /// Whether Claude takes it while it thinks.

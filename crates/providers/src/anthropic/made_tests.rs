@@ -84,3 +84,32 @@ fn bounds_of_a_schema_are_told_in_words() {
     assert_eq!(made["output_config"], format(json!({"type": "integer", "description": "{minimum: 0}"})));
     assert_eq!(warnings, ["changed:output_config.format"]);
 }
+
+#[test]
+fn bounds_of_a_strict_tool_are_told_in_words() {
+    let tool = |name: &str, strict: bool, number: Value| {
+        let schema =
+            json!({"type": "object", "properties": {"n": number}, "required": ["n"], "additionalProperties": false});
+        json!({"name": name, "input_schema": schema, "strict": strict})
+    };
+    let (bounded, told) =
+        (json!({"type": "integer", "minimum": 0}), json!({"type": "integer", "description": "{minimum: 0}"}));
+    let body = with(
+        json!({"tools": [tool("f", true, bounded.clone()), tool("g", false, bounded.clone()), tool("h", true, json!({"type": "integer"}))]}),
+    );
+    let (made, warnings) = sent(&body, &Card::default(), true);
+    assert_eq!(
+        made["tools"],
+        json!([tool("f", true, told), tool("g", false, bounded), tool("h", true, json!({"type": "integer"}))])
+    );
+    assert_eq!(warnings, ["changed:tools.input_schema"]);
+    assert_eq!(sent(&body, &Card::default(), false), (body.clone(), vec![]), "for Claude to judge");
+    // A map stays one, and its tool is called as well as it can be.
+    let map = tool("f", true, json!({"type": "object", "additionalProperties": {"type": "integer"}}));
+    let (made, warnings) = sent(&with(json!({"tools": [map]})), &Card::default(), true);
+    assert_eq!(made["tools"][0].get("strict"), None);
+    assert_eq!(
+        (&made["tools"][0]["input_schema"], &*warnings),
+        (&map["input_schema"], &["dropped:strict".to_owned()][..])
+    );
+}

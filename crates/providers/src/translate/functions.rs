@@ -9,6 +9,7 @@ use tidegate_wire::object::Other;
 
 use super::card::Card;
 use super::conversation::{Conversation, Mark};
+use super::schema::Strict;
 use super::tools::upstream_name;
 use super::{MODEL, Unsupported, schema};
 
@@ -82,14 +83,25 @@ fn function<'a>(
             let value = serde_json::from_str(&text)
                 .map_err(|_| Unsupported::new(format!("tools[{place}].input_schema"), "must be a JSON Schema"))?;
             let wanted = tool.strict.unwrap_or(false);
-            let strict = wanted && card.strict && schema::is_strict(&value);
+            let (strict, told) = match () {
+                () if !wanted || !card.strict => (false, None),
+                () if card.claude => match schema::claude_strict(&text) {
+                    Strict::AsItIs => (true, None),
+                    Strict::Told(told) => (true, Some(told)),
+                    Strict::Hint => (false, None),
+                },
+                () => (schema::is_strict(&value), None),
+            };
             if wanted && !strict {
                 conversation.warn("dropped:strict");
+            }
+            if told.is_some() {
+                conversation.warn("changed:tools.input_schema");
             }
             Function {
                 name: upstream_name(&tool.name, card.name_rule).into_owned(),
                 description: tool.description.as_deref().filter(|text| !text.is_empty()).map(Cow::Borrowed),
-                schema: text,
+                schema: told.unwrap_or(text),
                 strict,
                 mark: Mark::of(tool.cache_control.as_ref()),
             }

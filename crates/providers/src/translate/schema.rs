@@ -8,7 +8,7 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Value};
 
-pub use claude::claude;
+pub use claude::{Strict, claude, claude_strict};
 pub use gemini::{gemini_json, gemini_subset};
 
 /// A tool's schema with what every protocol expects: it is an object, has properties, and no keyword of it is null, which
