@@ -344,9 +344,7 @@ impl Edit<'_> {
 
     /// Whether the upstream would refuse the conversation for thinking that is not in it any more.
     fn must_not_think(&self) -> bool {
-        let can_stop =
-            self.rules.card.thinking_modes.as_ref().is_none_or(|modes| modes.contains(&ThinkingMode::Disabled));
-        self.has_unthought_calls && can_stop && !self.rules.card.always_thinks
+        self.has_unthought_calls && self.rules.card.can_stop_thinking()
     }
 
     /// Where the limit of output was lowered or set here, a budget for thinking that still leaves room to answer; `None`

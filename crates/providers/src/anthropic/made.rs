@@ -7,7 +7,6 @@ use tidegate_wire::envelope::Traits;
 use tidegate_wire::json::{self, Members, quoted};
 
 use super::edit::{NO_THINKING, Rules, push_member};
-use crate::translate::card::ThinkingMode;
 use crate::translate::conversation::BEGINNING;
 use crate::translate::schema::{self, Strict};
 
@@ -51,10 +50,7 @@ impl Fit<'_> {
         let word = |name: &str| Members::of(members.get(name)?)?.get("type").and_then(json::string);
         let mut thinks = matches!(word("thinking").as_deref(), Some("enabled" | "adaptive"));
         let is_forced = self.rules.card.forced_choice && matches!(word("tool_choice").as_deref(), Some("any" | "tool"));
-        let modes = self.rules.card.thinking_modes.as_ref();
-        let can_stop =
-            modes.is_none_or(|modes| modes.contains(&ThinkingMode::Disabled)) && !self.rules.card.always_thinks;
-        let is_stopped = thinks && is_forced && can_stop;
+        let is_stopped = thinks && is_forced && self.rules.card.can_stop_thinking();
         if is_stopped {
             thinks = false;
             self.changed("disabled:thinking");

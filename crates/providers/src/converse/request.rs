@@ -28,13 +28,22 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
         return Err(Unsupported::whole(intent::NO_PREFILL));
     }
     let max_tokens = intent::limit(request, card, &mut conversation)?;
-    let thinking = Thinking::of(request, card)?;
+    let mut thinking = Thinking::of(request, card)?;
+    let is_stopped = is_stopped(request, card);
+    if is_stopped {
+        thinking.wanted = Wanted::Off;
+        conversation.warn(intent::NOT_THINKING);
+    }
     let mut functions = Functions::of(request, card, &mut conversation)?;
     let tools_marks = functions.list.iter_mut().map(|function| &mut function.mark);
     if marks::bound(&mut tools_marks.chain(conversation.marks()).collect::<Vec<_>>()) {
         conversation.warn("changed:cache_control");
     }
-    let (sent, guarded) = intent::stops(request, card);
+    let (mut sent, guarded) = intent::stops(request, card);
+    if card.claude && sent.iter().any(|stop| is_blank(stop)) {
+        sent.retain(|stop| !is_blank(stop));
+        conversation.warn("dropped:stop_sequences");
+    }
 
     // What the protocol has no member for, but the model behind it has.
     let mut additional = Body::default();
@@ -51,7 +60,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     if !sent.is_empty() {
         inference.set("stopSequences", &sent);
     }
-    sampling(&mut inference, &mut additional, request, card, &mut conversation);
+    sampling(&mut inference, &mut additional, (request, is_stopped), card, &mut conversation);
     for (name, value) in intent::unsent(request, card, &mut conversation) {
         if let Ok(value) = serde_json::from_str::<&RawValue>(value) {
             additional.set(name, value);
@@ -108,17 +117,31 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     Ok(Outgoing { body: text.into(), context, warnings: conversation.warnings })
 }
 
+/// Claude refuses to think where it must call a tool.
+fn is_stopped(request: &Request, card: &Card) -> bool {
+    let is_forced = matches!(request.tool_choice, Some(ToolChoice::Any(_) | ToolChoice::Tool(_))) && card.forced_choice;
+    card.claude && is_forced && thinks(request) && card.can_stop_thinking()
+}
+
+fn thinks(request: &Request) -> bool {
+    matches!(request.thinking, Some(ThinkingConfig::Enabled(_) | ThinkingConfig::Adaptive(_)))
+}
+
+/// Claude refuses to stop at such a sequence.
+fn is_blank(stop: &str) -> bool {
+    stop.trim().is_empty()
+}
+
 fn sampling(
     inference: &mut Body,
     additional: &mut Body,
-    request: &Request,
+    (request, is_stopped): (&Request, bool),
     card: &Card,
     conversation: &mut Conversation,
 ) {
     let all = card.sampling != Sampling::None;
     // Claude refuses to be sampled otherwise while it thinks.
-    let thinks = matches!(request.thinking, Some(ThinkingConfig::Enabled(_) | ThinkingConfig::Adaptive(_)));
-    let is_free = !(card.claude && thinks);
+    let is_free = is_stopped || !(card.claude && thinks(request));
     let all_of =
         |number: &Number, least: f64| all && (is_free || number.as_f64().is_some_and(|number| number >= least));
     match &request.temperature {
@@ -160,6 +183,10 @@ fn reasoning(
         let _ = thinking.effort(card, conversation);
     }
     match card.reasoning {
+        _ if card.claude && is_stopped(request, card) => {
+            additional.set("thinking", json!({"type": "disabled"}));
+            effort(request, card, conversation, output);
+        }
         _ if card.claude => {
             additional.set_some("thinking", affordable(request, max_tokens, target.is_capped, conversation));
             effort(request, card, conversation, output);

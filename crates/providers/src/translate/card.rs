@@ -500,6 +500,12 @@ impl Card {
         if self.claude { self.max_temperature.min(1.0) } else { self.max_temperature }
     }
 
+    /// Whether the model can be kept from thinking.
+    pub fn can_stop_thinking(&self) -> bool {
+        let modes = self.thinking_modes.as_ref();
+        !self.always_thinks && modes.is_none_or(|modes| modes.contains(&ThinkingMode::Disabled))
+    }
+
     /// The nearest effort at or below the wanted one; the lowest there is when none is below.
     pub fn clamp(&self, wanted: Level) -> Option<Level> {
         let thinking = self.efforts.iter().copied().filter(|level| *level != Level::None);
