@@ -8,6 +8,7 @@ use tidegate_routing::{
     Compression, MaxPrice, Modalities, Modality, Needs, Parameter, Partition, Preferences, Quantization, Searcher,
     Searchers, ServiceTier, Sort, Threshold,
 };
+use tidegate_wire::chat;
 use tidegate_wire::envelope::{self, CutOffs, Envelope, Media, Provider, embeddings, images, rerank};
 use tidegate_wire::json::Members;
 
@@ -170,7 +171,9 @@ fn needs(envelope: &Envelope<'_>, size: usize) -> Needs {
 /// Parameters that stand beside the request, for chat endpoints.
 fn beside(envelope: &Envelope<'_>) -> impl Iterator<Item = Parameter> {
     let options = envelope.chat_options.and_then(Members::of).unwrap_or_default().0;
-    options.into_iter().filter_map(|(name, _)| Parameter::parse(&name))
+    // How closely a schema is to be followed is no parameter of its own.
+    let options = options.into_iter().filter(|(name, value)| chat::wish(name, value).is_none());
+    options.filter_map(|(name, _)| Parameter::parse(&name))
 }
 
 /// Few prompts of a body of this size have more tokens: where even so many fit, nobody has to count.
@@ -200,6 +203,21 @@ mod tests {
         let brand = Brand { name: "tidegate", aliases: &[] };
         let envelope = read(body.as_bytes(), brand, Purpose::Generate).map_err(|violation| violation.message);
         look(&Wishes::of(&envelope.unwrap(), body.len()));
+    }
+
+    #[test]
+    fn a_form_beside_a_request_is_a_parameter_and_a_wish_for_it_is_none() {
+        for (format, is_parameter) in [
+            (r#"{"type":"json_object"}"#, true),
+            (r#"{"type":"json_schema","json_schema":{"strict":true}}"#, false),
+            (r#"{"type":"json_schema","json_schema":{"strict":true,"schema":{}}}"#, true),
+        ] {
+            with(&format!(r#","chat_options":{{"response_format":{format}}}"#), |wishes| {
+                assert_eq!(wishes.needs.parameters.contains(Parameter::ResponseFormat), is_parameter, "{format}");
+            });
+            let body = format!(r#"{{"chat_options":{{"response_format":{format}}}}}"#);
+            assert_eq!(envelope::chat_options(body.as_bytes()).is_empty(), !is_parameter, "{format}");
+        }
     }
 
     #[test]

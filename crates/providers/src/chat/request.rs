@@ -24,7 +24,7 @@ use crate::translate::marks::MOST_MARKS;
 use crate::translate::results::{self, Shown};
 use crate::translate::search;
 use crate::translate::tools::{IdRule, Names, upstream_id, upstream_name};
-use crate::translate::{Context, Outgoing, Target, Unsupported, beside, schema};
+use crate::translate::{Context, Outgoing, Target, Unsupported, beside};
 
 const BREAKPOINT: &str = "prompt_cache_breakpoint";
 const MARKER: &str = "cache_control";
@@ -258,7 +258,6 @@ fn choice(body: &mut Body, request: &Request, card: &Card, conversation: &mut Co
 
 fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mut Conversation, has_tools: bool) {
     let Some(OutputFormat::JsonSchema(format)) = request.answer_format() else { return };
-    let schema: Value = format.schema.parse().unwrap_or(Value::Null);
     match card.structured {
         Structured::JsonSchema if card.json_with_tools || !has_tools => {
             #[derive(Serialize)]
@@ -273,16 +272,16 @@ fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mu
                 strict: bool,
                 schema: &'a RawValue,
             }
-            let strict = schema::is_strict(&schema);
+            let strict = intent::strictness(request, format.schema.get(), conversation);
             let json_schema = Named { name: "response", strict, schema: format.schema.as_raw_value() };
             body.set("response_format", Format { kind: "json_schema", json_schema });
         }
         Structured::JsonObject => {
             body.set("response_format", json!({"type": "json_object"}));
-            conversation.system.push(intent::schema_instruction(format.schema.get()));
+            intent::instruct(request, format.schema.get(), conversation);
         }
         Structured::JsonSchema | Structured::None => {
-            conversation.system.push(intent::schema_instruction(format.schema.get()));
+            intent::instruct(request, format.schema.get(), conversation);
         }
     }
 }

@@ -222,10 +222,10 @@ fn structured(body: &mut Body, request: &Request, card: &Card, conversation: &mu
             format.set("json_schema", wanted.schema.as_raw_value());
         }
         Structured::JsonObject if may_format => {
-            conversation.system.push(intent::schema_instruction(wanted.schema.get()));
+            intent::instruct(request, wanted.schema.get(), conversation);
         }
         Structured::JsonSchema | Structured::JsonObject | Structured::None => {
-            conversation.system.push(intent::schema_instruction(wanted.schema.get()));
+            intent::instruct(request, wanted.schema.get(), conversation);
             return;
         }
     }

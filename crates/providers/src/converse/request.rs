@@ -289,7 +289,7 @@ fn structured(output: &mut Body, request: &Request, card: &Card, conversation: &
         text.set("structure", Structure { json_schema: Named { name: "response", schema } });
         output.set("textFormat", text);
     } else {
-        conversation.system.push(intent::schema_instruction(format.schema.get()));
+        intent::instruct(request, format.schema.get(), conversation);
     }
 }
 

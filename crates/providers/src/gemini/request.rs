@@ -192,7 +192,7 @@ fn structured(generation: &mut Body, request: &Request, card: &Card, conversatio
         };
         generation.set_some(name, RawValue::from_string(text).ok());
     } else {
-        conversation.system.push(intent::schema_instruction(format.schema.get()));
+        intent::instruct(request, format.schema.get(), conversation);
     }
 }
 

@@ -1,8 +1,8 @@
 //! A request in the Responses protocol.
 
 use serde::Serialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tidegate_wire::messages::{OutputFormat, Request, ToolChoice, WebSearchTool};
 
 use super::PROTOCOL;
@@ -15,7 +15,7 @@ use crate::translate::functions::{Function, Functions};
 use crate::translate::intent::{self, Thinking, Wanted};
 use crate::translate::search;
 use crate::translate::tools::{IdRule, Names, upstream_name};
-use crate::translate::{Context, Outgoing, Target, Unsupported, beside, schema};
+use crate::translate::{Context, Outgoing, Target, Unsupported, beside};
 
 /// The request as the upstream takes it.
 pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsupported> {
@@ -239,18 +239,17 @@ fn structured(request: &Request, card: &Card, conversation: &mut Conversation, h
     let mut format = Body::default();
     match card.structured {
         Structured::JsonSchema if card.json_with_tools || !has_tools => {
-            let schema: Value = wanted.schema.parse().unwrap_or(Value::Null);
             format.set("type", "json_schema");
             format.set("name", "response");
-            format.set("strict", schema::is_strict(&schema));
+            format.set("strict", intent::strictness(request, wanted.schema.get(), conversation));
             format.set("schema", wanted.schema.as_raw_value());
         }
         Structured::JsonObject => {
             format.set("type", "json_object");
-            conversation.system.push(intent::schema_instruction(wanted.schema.get()));
+            intent::instruct(request, wanted.schema.get(), conversation);
         }
         Structured::JsonSchema | Structured::None => {
-            conversation.system.push(intent::schema_instruction(wanted.schema.get()));
+            intent::instruct(request, wanted.schema.get(), conversation);
             return None;
         }
     }

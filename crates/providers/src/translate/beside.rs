@@ -2,6 +2,7 @@
 //! protocol; where nobody does, the caller is.
 
 use serde_json::value::RawValue;
+use tidegate_wire::chat;
 use tidegate_wire::json::Members;
 use tidegate_wire::messages::Request;
 
@@ -51,7 +52,8 @@ pub fn options<'a>(
     let mut taken = Vec::new();
     for (name, value) in given.unwrap_or_default().0 {
         // A schema says more.
-        let is_said = name == "response_format" && request.answer_format().is_some();
+        let is_said =
+            name == "response_format" && request.answer_format().is_some() || chat::wish(&name, value).is_some();
         match word(protocol, card, &name) {
             _ if is_said => {}
             Some(word) => taken.push((word, value)),
@@ -59,6 +61,12 @@ pub fn options<'a>(
         }
     }
     taken
+}
+
+/// Whether the schema of the answer is to be followed to the letter, where the client says anything of that.
+pub fn strict(request: &Request) -> Option<bool> {
+    let options = Members::of(request.chat_options.as_ref()?.as_raw_value())?;
+    chat::wish("response_format", options.get("response_format")?)
 }
 
 #[cfg(test)]

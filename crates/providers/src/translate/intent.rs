@@ -8,7 +8,7 @@ use tidegate_wire::messages::{Request, ThinkingConfig};
 
 use super::card::{Card, Level, Sampling};
 use super::conversation::{Conversation, Text};
-use super::{MODEL, Unsupported};
+use super::{MODEL, Unsupported, beside, schema};
 
 pub const NO_PREFILL: &str =
     "This model does not support assistant message prefill. The conversation must end with a user message.";
@@ -18,6 +18,9 @@ pub const NOT_THINKING: &str = "disabled:thinking";
 
 /// The warning that the model has no such level, and thinks at the nearest one.
 pub const CLAMPED_EFFORT: &str = "clamped:effort";
+
+/// The warning that a schema is a hint and no more.
+const NOT_STRICT: &str = "dropped:strict";
 
 /// Tokens that are left to answer with, where the limit allows for so many.
 pub const ROOM: u64 = 1_024;
@@ -187,9 +190,25 @@ pub fn stops(request: &Request, card: &Card) -> (Vec<String>, Vec<String>) {
     (sent, guarded)
 }
 
-/// What tells a model without a better way to follow a schema.
-pub fn schema_instruction(schema: &str) -> Text {
-    Text::plain(format!("Answer with one JSON object that validates against this JSON Schema: {schema}"))
+/// Tells a model without a better way to follow a schema. Nothing makes it do so.
+pub fn instruct(request: &Request, schema: &str, conversation: &mut Conversation) {
+    if beside::strict(request) == Some(true) {
+        conversation.warn(NOT_STRICT);
+    }
+    let words = format!("Answer with one JSON object that validates against this JSON Schema: {schema}");
+    conversation.system.push(Text::plain(words));
+}
+
+/// Whether OpenAI's strict mode is asked to follow the schema of an answer: where the client wants it, or has said nothing,
+/// and the schema allows it.
+pub fn strictness(request: &Request, schema: &str, conversation: &mut Conversation) -> bool {
+    let wanted = beside::strict(request);
+    let is_possible =
+        wanted != Some(false) && serde_json::from_str(schema).is_ok_and(|schema| schema::is_strict(&schema));
+    if wanted == Some(true) && !is_possible {
+        conversation.warn(NOT_STRICT);
+    }
+    is_possible
 }
 
 /// Options that no translated protocol has a word for. Those that the card lets through are given back.

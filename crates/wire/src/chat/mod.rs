@@ -21,7 +21,10 @@ pub use lenient::is_readable;
 pub use request::{Asked, read};
 pub use stream::Stream;
 
+use serde_json::value::RawValue;
+
 use crate::answer::DECLINES;
+use crate::json::Members;
 use crate::messages::{Block, Response, StopDetails};
 use crate::sse::Frame;
 
@@ -40,6 +43,18 @@ pub const OPTION_NAMES: [&str; 9] = [
     "top_a",
     "verbosity",
 ];
+
+/// What a `response_format` beside a request says of the schema that stands in the request: whether it is to be followed to
+/// the letter. Nothing where it is a format of its own.
+pub fn wish(name: &str, value: &RawValue) -> Option<bool> {
+    let format = Members::of(value).filter(|_| name == "response_format")?;
+    let named = Members::of(format.get("json_schema")?)?;
+    match (named.get("schema"), named.get("strict")?.get()) {
+        (None, "true") => Some(true),
+        (None, "false") => Some(false),
+        _ => None,
+    }
+}
 
 /// How the caller wants to be answered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 
 use super::custom;
-use super::request::Object;
+use super::request::{Object, described};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{MAX_TOOLS, Violation};
 use crate::json::{self, Kind, Members};
@@ -277,8 +277,34 @@ pub(crate) enum Format<'a> {
     Text,
     /// Some JSON object.
     Object,
-    /// A schema, and what is said of it.
-    Schema(&'a RawValue, Option<Cow<'a, str>>),
+    Schema(Schema<'a>),
+}
+
+/// The schema of an answer, and what is said of it.
+pub(crate) struct Schema<'a> {
+    pub schema: &'a RawValue,
+    pub about: Option<Cow<'a, str>>,
+    /// Whether it is to be followed to the letter, where anything is said of that.
+    pub strict: Option<bool>,
+}
+
+impl<'a> Schema<'a> {
+    pub fn of(place: &Place<'_>, named: &Members<'a>) -> Result<Self, Violation> {
+        let schema = check::required(place, named, "schema")?;
+        check::object(&place.member("schema"), schema)?;
+        let strict = check::present(named, "strict");
+        let strict = strict.map(|strict| check::boolean(&place.member("strict"), strict)).transpose()?;
+        Ok(Self { schema, about: about(place, named)?, strict })
+    }
+
+    /// The same in the other format, which has no word for a wish: that goes beside the request.
+    pub fn told(&self, beside: &mut Object) -> String {
+        if let Some(strict) = self.strict {
+            let wish = format!(r#"{{"type":"json_schema","json_schema":{{"strict":{strict}}}}}"#);
+            beside.set("response_format", &wish);
+        }
+        described(self.schema, self.about.as_deref())
+    }
 }
 
 pub(crate) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Format<'a>, Violation> {
@@ -289,16 +315,14 @@ pub(crate) fn format<'a>(place: &Place<'_>, value: &'a RawValue) -> Result<Forma
         "json_schema" => {
             let inner = place.member("json_schema");
             let named = check::members(&inner, check::required(place, &members, "json_schema")?)?;
-            let schema = check::required(&inner, &named, "schema")?;
-            check::object(&inner.member("schema"), schema)?;
-            Ok(Format::Schema(schema, about(&inner, &named)?))
+            Ok(Format::Schema(Schema::of(&inner, &named)?))
         }
         _ => Ok(Format::Text),
     }
 }
 
 /// What the answer is to be, in words.
-pub(crate) fn about<'a>(place: &Place<'_>, format: &Members<'a>) -> Result<Option<Cow<'a, str>>, Violation> {
+fn about<'a>(place: &Place<'_>, format: &Members<'a>) -> Result<Option<Cow<'a, str>>, Violation> {
     let said = check::present(format, "description");
     let said = said.map(|said| check::text(&place.member("description"), said)).transpose()?;
     Ok(said.filter(|said| !said.trim().is_empty()))

@@ -146,7 +146,7 @@ pub fn read(body: &[u8], search: &dyn Fn(&str) -> Option<String>) -> Result<Aske
             "response_format" => match options::format(&place, value)? {
                 options::Format::Text => {}
                 options::Format::Object => beside.set(name, value.get()),
-                options::Format::Schema(schema, about) => found.format = Some(described(schema, about.as_deref())),
+                options::Format::Schema(schema) => found.format = Some(schema.told(&mut beside)),
             },
             "reasoning" => found.reasoning.object(&place, value)?,
             "reasoning_effort" => found.reasoning.effort(&place, value)?,

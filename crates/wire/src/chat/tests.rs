@@ -190,6 +190,16 @@ fn options_have_the_words_of_the_other_format() {
             json!({"response_format": {"type": "json_object"}}),
         ),
         (json!({"response_format": {"type": "text"}}), "output_config", json!(null)),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "strict": false, "schema": {}}}}),
+            "chat_options",
+            json!({"response_format": {"type": "json_schema", "json_schema": {"strict": false}}}),
+        ),
+        (
+            json!({"response_format": {"type": "json_schema", "json_schema": {"name": "a", "strict": null, "schema": {}}}}),
+            "chat_options",
+            json!(null),
+        ),
         (json!({"temperature": null, "seed": null}), "chat_options", json!(null)),
     ] {
         assert_eq!(asked(&with(given.clone()))[name], expected, "{given}");

@@ -337,7 +337,10 @@ pub fn read<'a>(body: &'a [u8], brand: Brand<'_>, purpose: Purpose) -> Result<En
 /// The names of what a body holds for chat endpoints alone.
 pub fn chat_options(body: &[u8]) -> Vec<String> {
     let members = |raw: &'_ RawValue| {
-        Members::of(raw).map(|members| members.0.into_iter().map(|(name, _)| name.into_owned()).collect())
+        let members = Members::of(raw)?.0.into_iter();
+        // The form of the answer is one that others take, too.
+        let options = members.filter(|(name, value)| chat::wish(name, value).is_none());
+        Some(options.map(|(name, _)| name.into_owned()).collect())
     };
     let whole = serde_json::from_slice::<&RawValue>(body).ok().and_then(Members::of);
     whole.and_then(|whole| members(whole.get(chat::OPTIONS)?)).unwrap_or_default()

@@ -7,7 +7,7 @@ use super::Form;
 use super::input::{Turns, input};
 use super::tools::{Tools, chosen};
 use crate::chat::options::{self, Allowed, Reasoning};
-use crate::chat::request::{Object, SAME, config, described};
+use crate::chat::request::{Object, SAME, config};
 use crate::chat::{OPTION_NAMES, OPTIONS};
 use crate::envelope::check::{self, Place};
 use crate::envelope::{self, Violation};
@@ -172,9 +172,7 @@ fn told(place: &Place<'_>, value: &RawValue, beside: &mut Object) -> Result<Opti
     match check::one_of(&place.member("type"), kind, &["text", "json_object", "json_schema"])?.as_ref() {
         "json_object" => beside.set("response_format", r#"{"type":"json_object"}"#),
         "json_schema" => {
-            let schema = check::required(&place, &format, "schema")?;
-            check::object(&place.member("schema"), schema)?;
-            return Ok(Some(described(schema, options::about(&place, &format)?.as_deref())));
+            return Ok(Some(options::Schema::of(&place, &format)?.told(beside)));
         }
         _ => {}
     }
