@@ -41,7 +41,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     // By the client's ids, before they are others.
     thoughts::recall(&mut conversation, target);
     if card.id_rule == IdRule::Counted {
-        conversation.number_calls();
+        conversation.number_calls(card.name_rule);
     }
     let mut body = Body::default();
     body.set("model", target.model);

@@ -28,7 +28,7 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     }
     let ids = conversation.ids.clone();
     if card.id_rule == IdRule::Counted {
-        conversation.number_calls();
+        conversation.number_calls(card.name_rule);
     }
     let mut body = Body::default();
     body.set("model", target.model);

@@ -12,6 +12,7 @@ use tidegate_wire::messages::{Block, Compaction, Content, Message, Request, Role
 use tidegate_wire::object::Raw;
 
 use super::body::compact;
+use super::tools::{NameRule, upstream_name};
 use super::{NOTHING_SAID, Unsupported, search};
 use pairs::{append_heard, append_said, call_ids, paired};
 pub use turns::{Mark, Media, Outcome, Part, Said, Text, Turn, image_type};
@@ -132,15 +133,15 @@ impl Conversation {
         Some(texts.collect())
     }
 
-    /// Gives every call the id that its place in the conversation makes: `functions.NAME:N`.
-    pub fn number_calls(&mut self) {
+    /// Gives every call the id that its place in the conversation makes: `functions.NAME:N`, with the name that goes out.
+    pub fn number_calls(&mut self, rule: NameRule) {
         let mut renamed: HashMap<String, String> = HashMap::new();
         for turn in &mut self.turns {
             match turn {
                 Turn::Assistant(said) => {
                     for said in said {
                         if let Said::Call { id, name, .. } = said {
-                            let made = format!("functions.{name}:{}", renamed.len());
+                            let made = format!("functions.{}:{}", upstream_name(name, rule), renamed.len());
                             renamed.insert(std::mem::replace(id, made.clone()), made);
                         }
                     }
