@@ -119,6 +119,7 @@ pub fn card(slug: &str) -> Card {
             reasoning: ReasoningSwitch::Template,
             reasoning_in: ReasoningField::Reasoning,
             prefill: Prefill::ContinueFinal,
+            continuous_usage: true,
             image_url: true,
             ..local
         },

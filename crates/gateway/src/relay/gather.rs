@@ -15,7 +15,7 @@ use tidegate_wire::sse::{Frame, Splitter};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::framing;
-use super::pump::BYTES_PER_TOKEN;
+use super::pump;
 use super::settle::Ticket;
 use super::stream::{self, SETTLED};
 use crate::agent::{Assembly, Turn};
@@ -63,7 +63,7 @@ pub(super) async fn answer(
             Ok(chunk) => match chunk? {
                 Some(chunk) => {
                     gathering.feed(chunk)?;
-                    ticket.hear(gathering.translator.said().div_ceil(BYTES_PER_TOKEN));
+                    ticket.hear(pump::told(&gathering.translator));
                 }
                 None => {
                     gathering.end()?;

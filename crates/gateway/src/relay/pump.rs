@@ -91,6 +91,12 @@ const ENDED: &[u8] = br#"{"type":"message_delta","delta":{"stop_reason":null,"st
 const MOST_TOLD: usize = 256 << 10;
 pub(super) const BYTES_PER_TOKEN: u64 = 4;
 
+/// Tokens of the answer so far: what its upstream has counted, and our own count of what was said since.
+pub(super) fn told(translator: &Translator) -> u64 {
+    let (tokens, said) = translator.told();
+    tokens.saturating_add(said.div_ceil(BYTES_PER_TOKEN))
+}
+
 impl Pump {
     pub fn new(endpoint: Arc<Endpoint>, translator: Option<Translator>, graft: Option<Graft>) -> Self {
         let (counts, translator) = (Counts::default(), translator.map(Box::new));
@@ -128,7 +134,7 @@ impl Pump {
             return step;
         };
         let (frames, fault) = (translator.feed(chunk), translator.fault());
-        ticket.hear(translator.said().div_ceil(BYTES_PER_TOKEN));
+        ticket.hear(told(translator));
         let step = self.frames(frames, splitter, out, ticket)?;
         fault.map_or(Ok(step), Err)
     }
@@ -341,7 +347,7 @@ impl Pump {
             }
         }
         ticket.hear(match &self.translator {
-            Some(translator) => translator.said().div_ceil(BYTES_PER_TOKEN),
+            Some(translator) => told(translator),
             None => self.heard(),
         });
         let charged = ticket.usage(&self.counts, &self.endpoint, stop_reason.is_some());

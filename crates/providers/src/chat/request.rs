@@ -86,7 +86,11 @@ pub fn request(request: &Request, target: &Target<'_>) -> Result<Outgoing, Unsup
     if target.stream {
         body.set("stream", true);
         if card.stream_options {
-            body.set("stream_options", json!({"include_usage": true}));
+            let mut options = json!({"include_usage": true});
+            if card.continuous_usage {
+                options["continuous_usage_stats"] = true.into();
+            }
+            body.set("stream_options", options);
         }
     }
     for (name, value) in intent::unsent(request, card, &mut conversation) {

@@ -303,6 +303,8 @@ pub struct Card {
     /// Whether a hashed user id may be sent, and under which name.
     pub user_field: Option<Cow<'static, str>>,
     pub stream_options: bool,
+    /// Chat: every chunk of a stream can tell what was used so far, so that one that is cut short is counted.
+    pub continuous_usage: bool,
     /// `store: false` must be said.
     pub store_flag: bool,
     /// A call without text has `content: ""` instead of null.
@@ -459,6 +461,7 @@ impl Default for Card {
             json_with_tools: true,
             user_field: None,
             stream_options: true,
+            continuous_usage: false,
             store_flag: false,
             empty_content: false,
             choice_any: false,

@@ -319,6 +319,8 @@ pub struct Translator {
     halves: json::Joiner,
     broken: Option<Fault>,
     leaves_early: bool,
+    /// Tokens of the answer as the upstream counted last, and the bytes that were said by then.
+    told: (u64, u64),
 }
 
 impl Translator {
@@ -333,7 +335,7 @@ impl Translator {
 
     fn of(framing: Framing, decoder: Box<dyn Decode>, context: &Context) -> Self {
         let (stream, halves) = (Stream::new(context), json::Joiner::default());
-        Self { framing, decoder, stream, halves, broken: None, leaves_early: false }
+        Self { framing, decoder, stream, halves, broken: None, leaves_early: false, told: (0, 0) }
     }
 
     /// Ends the answer with the bytes in which a sequence is met that we look for ourselves: this upstream charges for
@@ -377,6 +379,9 @@ impl Translator {
 
     /// Takes what came of an event. What goes wrong behind the end of an answer takes nothing from it.
     fn fed(&mut self, fed: Result<(), Fault>) {
+        if self.stream.counted.output != self.told.0 {
+            self.told = (self.stream.counted.output, self.stream.encoder.said());
+        }
         match fed {
             Ok(()) => {}
             Err(_) if self.stream.encoder.is_over() => self.finish(),
@@ -453,6 +458,13 @@ impl Translator {
     /// Bytes of text, thinking and input so far: what the output of a stream that is given up is estimated from.
     pub fn said(&self) -> u64 {
         self.stream.encoder.said()
+    }
+
+    /// The same as far as it is counted: tokens that the upstream has told of, and the bytes that were said since.
+    pub fn told(&self) -> (u64, u64) {
+        // Nothing came out of it yet, so nothing is owed.
+        let (tokens, said) = if self.said() == 0 { (0, 0) } else { self.told };
+        (tokens, self.said().saturating_sub(said))
     }
 
     /// An answer that came whole: one event, and the end.

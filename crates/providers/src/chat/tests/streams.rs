@@ -439,6 +439,28 @@ fn e09_usage_after_the_end_ends_a_stream_that_stays_open() {
 }
 
 #[test]
+fn what_was_counted_all_along_is_known_when_a_stream_is_cut() {
+    let with = |text: &str, output: u64| {
+        let choice = json!({"index": 0, "delta": {"content": text}, "finish_reason": null});
+        let usage = json!({"prompt_tokens": 9, "completion_tokens": output});
+        Bytes::from(format!("data: {}\n\n", json!({"choices": [choice], "usage": usage})))
+    };
+    let mut cut = translator();
+    for (text, output) in [("", 0), ("one ", 7), ("two", 12)] {
+        cut.feed(with(text, output));
+    }
+    assert_eq!((cut.said(), cut.told()), (7, (12, 0)), "the last count, not the sum");
+    cut.feed(Bytes::from(chunk(json!({"content": " three"}), Value::Null)));
+    assert_eq!(cut.told(), (12, 6), "what nobody has counted yet");
+    let mut silent = translator();
+    silent.feed(with("", 1));
+    assert_eq!(silent.told(), (0, 0));
+    let mut uncounted = translator();
+    uncounted.feed(Bytes::from(chunk(json!({"content": "x"}), Value::Null)));
+    assert_eq!(uncounted.told(), (0, 1));
+}
+
+#[test]
 fn e09_a_settled_stream_can_be_ended_without_its_usage() {
     let mut settled = translator();
     settled.feed(Bytes::from(chunk(json!({"content": "x"}), Value::Null)));
