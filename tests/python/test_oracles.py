@@ -132,7 +132,14 @@ DIALECTS = {
     "groq": {"reasoning_format"},
     "moonshotai": {"thinking", "reasoning_content"},
     "openrouter": {"reasoning", "reasoning_details"},
-    "vllm": {"top_k", "chat_template_kwargs", "reasoning", "add_generation_prompt", "continue_final_message"},
+    "vllm": {
+        "top_k",
+        "chat_template_kwargs",
+        "reasoning",
+        "add_generation_prompt",
+        "continue_final_message",
+        "continuous_usage_stats",
+    },
 }
 
 
