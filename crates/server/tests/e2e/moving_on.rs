@@ -151,7 +151,7 @@ async fn whoever_leaves_between_two_attempts_pays_for_none_of_them() {
     let text = tale("hello");
     let chunks = [text[0].clone(), text[4].clone()].map(Bytes::from).to_vec();
     // The pause before the next attempt may be none at all: then it has not been answered when they leave.
-    let tells = Script::from(Behaviour::RawStream { chunks, end: End::Close }).first_byte(Duration::from_millis(250));
+    let tells = Script::from(Behaviour::RawStream { chunks, end: End::Close }).first_byte(Duration::from_millis(750));
     sim.set(tells);
     let gate = Tidegate::start().by_chance().endpoint_with(FIRST, &sim, "pricing = { input = 1000, output = 1000 }");
     let gate = gate.config("[log]\nlevel = \"debug\"\n").run().await;
