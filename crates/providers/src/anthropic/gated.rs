@@ -8,7 +8,8 @@ use tidegate_wire::envelope::Traits;
 use tidegate_wire::json::{self, Members};
 use tidegate_wire::messages::Message;
 
-use super::edit::{Raw, Rules, freed, is_kind, is_role, move_marker, push_member, unmarked};
+use super::edit::{Raw, Rules, freed, is_kind, is_role, push_member};
+use super::marker::{move_marker, unmarked};
 use super::merge;
 use crate::translate::offer::Changes;
 

@@ -8,6 +8,7 @@ mod gated;
 mod held;
 mod invoke;
 mod made;
+mod marker;
 mod mend;
 mod merge;
 
