@@ -163,11 +163,15 @@ fn shortened(
     upstream: &Upstream,
 ) -> Result<(Option<Box<Request>>, Option<Edits>), Fault> {
     let (mut changed, mut edited) = (None, None);
-    // Anthropic does the edits; those who imitate the format know nothing of them.
-    let is_imitated = || job.snapshot.places[attempt.endpoint.place].card.foreign;
-    if (upstream.protocol != Protocol::Messages || is_imitated())
-        && let Some(cleared) = translate::edited(job, attempt)
-    {
+    // Anthropic does the edits; those who imitate the format know nothing of them. Their requests pass unread otherwise.
+    let is_edited_here = match upstream.protocol {
+        Protocol::Messages => {
+            job.snapshot.places[attempt.endpoint.place].card.foreign
+                && memchr::memmem::find(&job.body, b"context_management").is_some()
+        }
+        _ => true,
+    };
+    if is_edited_here && let Some(cleared) = translate::edited(job, attempt) {
         changed = Some(Box::new(cleared.request));
         edited = Some((cleared.applied, cleared.skipped));
     }
