@@ -1,5 +1,6 @@
 //! Bodies that were made here of another format. Much is usual there that Claude refuses: a temperature beside thinking, bounds
-//! in the schema of an answer or of a strict tool, a conversation that the model begins. A body in Claude's own format is for Claude to judge.
+//! in the schema of an answer or of a strict tool, a conversation that the model begins. A body in Claude's own format is for
+//! Claude to judge.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
